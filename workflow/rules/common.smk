@@ -1,57 +1,13 @@
 # Read the configuration once; shapeline/workflow derives from it all that the rules need.
-import gc
 import os
-import sys
 
-from shapeline.config.validation import check_files, check_frameworks, load
-from shapeline.errors import ShapelineError
 from shapeline.files import trim_folders
-from shapeline.fork_server import server as fork_server
 from shapeline.metrics.registry import METRICS
-from shapeline.workflow.job_environment import (
-    check_workflow_folder,
-    export_package,
-    make_interpreter_path_plain,
-    release_stale_locks,
-    list_visible_devices,
-)
-from shapeline.workflow import job_code, jobs, messages, runs
+from shapeline.workflow import command, job_code, job_environment, jobs, messages, runs
 
+job_environment.prepare_process(workflow.is_main_process)
 
-def read_config(raw):
-    """Return the typed configuration; mistakes end the run before any job, with one line each."""
-    try:
-        if workflow.is_main_process:
-            check_workflow_folder(str(workflow.basedir))
-            check_files(workflow.configfiles)
-        # Snakemake merges files of the command line over those of the workflow, but lists them first.
-        files = sorted(
-            workflow.configfiles, key=workflow.overwrite_configfiles.__contains__
-        )
-        loaded = runs.add_available_experiments(load(raw, files))
-        if workflow.is_main_process:  # a job on a cluster reads the configuration again
-            jobs.check_records(loaded)
-            if untrusted := list(jobs.find_untrusted(loaded)):
-                raise ShapelineError("\n".join(untrusted))
-    except ShapelineError as error:
-        sys.exit(f"{error}")
-    messages.TARGETS.update(loaded.experiments)
-    return loaded
-
-
-# The objects of a plan persist; garbage collection took a tenth of a dry run.
-gc.freeze()
-gc.set_threshold(20_000, 10, 10)
-
-export_package()
-make_interpreter_path_plain()
-if workflow.is_main_process and release_stale_locks():
-    print(
-        "The last run was killed; its lock is removed and finished files are kept.",
-        file=sys.stderr,
-    )
-
-CONFIG = read_config(config)
+CONFIG = command.read_config(config, workflow)
 RULES_FOLDER = workflow.current_basedir
 RESULTS = CONFIG.results
 GPU = 0 if CONFIG.device == "cpu" else 1
@@ -74,22 +30,8 @@ wildcard_constraints:
 
 
 onstart:
-    if (
-        not workflow.deployment_settings.deployment_method
-    ):  # otherwise each rule has its own environment
-        needed = workflow.dag.needrun_jobs()
-        try:
-            check_frameworks(
-                CONFIG, {job.wildcards.get("experiment") for job in needed}
-            )
-        except ShapelineError as error:
-            sys.exit(f"{error}")
-    messages.show_start(CONFIG, asked_gpus and GPU and not list_visible_devices())
-    if workflow.local_exec:
-        # A job that uses a GPU hides the others before it imports its libraries.
-        if not (GPU and list_visible_devices()):
-            jobs_to_run = len([*workflow.dag.needrun_jobs()])
-            shell.prefix(fork_server.start(jobs_to_run))
+    if prefix := command.start_run(CONFIG, workflow, asked_gpus):
+        shell.prefix(prefix)
 
 
 onsuccess:

@@ -1,4 +1,6 @@
-"""The command `shapeline`: `run` is a call of Snakemake that is printed before it runs; the others need none.
+"""The command `shapeline`, and what the Snakefile calls before its jobs: `read_config` and `start_run`.
+
+`run` is a call of Snakemake that is printed before it runs; the other actions need none.
 
 `prune` removes what lies in the results folder and the configuration no longer names.
 """
@@ -15,16 +17,18 @@ import webbrowser
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from shapeline import __version__
 from shapeline.config.types import Config
-from shapeline.config.validation import check_files
+from shapeline.config.validation import check_files, check_frameworks, load
 from shapeline.datasets.sources import names_function
 from shapeline.errors import ShapelineError
 from shapeline.files import format_bytes
-from shapeline.workflow import init_config, jobs
+from shapeline.fork_server import server as fork_server
+from shapeline.workflow import init_config, job_environment, jobs, messages, runs
 from shapeline.workflow.job_code import find_root
 
 CONFIG = "shapeline.yaml"  # what init writes, and run and doctor read where it is there
@@ -44,6 +48,41 @@ def main(arguments: list[str] | None = None) -> int:
     except ShapelineError as error:
         print(f"shapeline: {error}", file=sys.stderr)
         return 1
+
+
+def read_config(raw: dict, workflow: Any) -> Config:
+    """Return the typed configuration of Snakemake's workflow; mistakes end the run before any job, in one line each."""
+    try:
+        if workflow.is_main_process:
+            job_environment.check_workflow_folder(str(workflow.basedir))
+            check_files(workflow.configfiles)
+        # Snakemake merges files of the command line over those of the workflow, but lists them first.
+        files = sorted(workflow.configfiles, key=workflow.overwrite_configfiles.__contains__)
+        config = runs.add_available_experiments(load(raw, files))
+        if workflow.is_main_process:  # a job on a cluster reads the configuration again
+            jobs.check_records(config)
+            if untrusted := list(jobs.find_untrusted(config)):
+                raise ShapelineError("\n".join(untrusted))
+    except ShapelineError as error:
+        sys.exit(f"{error}")
+    messages.TARGETS.update(config.experiments)
+    return config
+
+
+def start_run(config: Config, workflow: Any, gpus: int) -> str:
+    """Check frameworks, show what a user should know, and return a prefix of the jobs' shell commands, or ''."""
+    needed, visible = (
+        list(workflow.dag.needrun_jobs()),
+        config.device != "cpu" and job_environment.list_visible_devices(),
+    )
+    try:
+        if not workflow.deployment_settings.deployment_method:  # otherwise each rule has its own environment
+            check_frameworks(config, {job.wildcards.get("experiment") for job in needed})
+    except ShapelineError as error:
+        sys.exit(f"{error}")
+    messages.show_start(config, bool(gpus) and config.device != "cpu" and not visible)
+    # A job that uses a GPU hides the others before it imports its libraries, so that no server can import them.
+    return fork_server.start(len(needed)) if workflow.local_exec and not visible else ""
 
 
 def _build_parser() -> argparse.ArgumentParser:
