@@ -344,13 +344,13 @@ def test_boxes_lie_around_the_connected_parts():
 def test_a_large_map_is_reduced_to_the_largest_magnitudes():
     values = np.zeros((1000, 700))
     values[501, 699], values[0, 0], values[1, 1] = -3.0, 1.0, -2.0
-    small = figures_localization.reduce_map(values)
+    small = score_maps.reduce_map(values)
     assert small.shape == (334, 234) and small.min() == -3 == small[167, 233] and small[0, 0] == -2
     assert np.count_nonzero(small) == 2
     values = np.random.default_rng(0).normal(size=(100, 120))
-    assert np.array_equal(figures_localization.reduce_map(values), values)
+    assert np.array_equal(score_maps.reduce_map(values), values)
     values[:, 0] = np.nan  # of no feature
-    assert np.array_equal(figures_localization.reduce_map(values), values, equal_nan=True)
+    assert np.array_equal(score_maps.reduce_map(values), values, equal_nan=True)
 
 
 def test_the_enlarged_square_stays_in_the_picture():

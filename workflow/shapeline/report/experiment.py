@@ -14,7 +14,7 @@ from shapeline.datasets import loading
 from shapeline.datasets.loading import Dataset
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
-from shapeline.games.features import Features
+from shapeline.games.features import IMAGE_KINDS, Features
 from shapeline.methods import external
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import PAIRED
@@ -147,7 +147,7 @@ def load(**parameters) -> Results:
     given = Parameters(**parameters)
     settings = json.loads(given.settings_json)
     settings = {**settings.pop("report", {}), **settings}
-    entries = _order_entries(settings)
+    entries = {entry: settings["entries"][entry] for entry in settings.get("order", settings["entries"])}
     files = _score_files(given, entries)
     tables = _split_metrics([score_files.read_table(given.metrics)] if Path(given.metrics).is_file() else [])
     measured = _split_metrics(map(_read_compared, given.measured))
@@ -225,7 +225,7 @@ def find_ids(instances: pd.DataFrame) -> pd.Series:
 
 
 def describe_explained_class(results: Results) -> str:
-    """Return what positive scores support, in words."""
+    """Return the explained class in words."""
     if results.dataset_card.get("task") == "multilabel":
         return "the label named beside the image"
     if target := results.settings.get("target"):
@@ -234,16 +234,17 @@ def describe_explained_class(results: Results) -> str:
     return "the predicted class" if results.model_card else "the image's own label"
 
 
+def describe_positive(results: Results) -> str:
+    """Return what positive scores support, in words, also of a regression."""
+    is_regression = results.dataset_card.get("task") == "regression"
+    return "a larger prediction" if is_regression else describe_explained_class(results)
+
+
 def describe_rows(results: Results) -> str:
     """Return a sentence on the rows of a figure where each label of an image has its own row, else ""."""
     if "image" not in results.instances:
         return ""
     return " Each label has a row of its own, and the images that have most labels come first."
-
-
-def _order_entries(settings: Mapping) -> dict[str, dict]:
-    described = settings["entries"]
-    return {entry: described[entry] for entry in settings.get("order", described)}
 
 
 def _present(path: str | Path, experiment: str) -> Path:
@@ -443,6 +444,14 @@ def find_other_class(results: Results, row: Mapping) -> str | None:
     """Return the explained class of an instance where it is not the predicted one."""
     target = row.get("target", row["prediction"])
     return None if target == row["prediction"] else str(results.dataset_card["classes"][target])
+
+
+def name_shared_features(results: Results) -> list[str]:
+    """Return the names of features that all instances share; of an image's grid their rows and columns."""
+    features = results.features
+    if features.kind in IMAGE_KINDS and len(features.shape) == 2 and not features.names:
+        return [f"row {row + 1}, column {column + 1}" for row, column in np.ndindex(*features.shape)]
+    return name_features(results)
 
 
 def name_features(results: Results) -> list[str]:

@@ -20,9 +20,10 @@ def headline(results: experiment.Results) -> dict:
     best = areas.drop(controls).idxmin() if len(areas) > len(controls) else None
     control = areas[controls].idxmin() if controls else None
     sampled = _find_closest_sampled(results)
+    title, subset = results.settings.get("title") or results.experiment, results.dataset_card.get("subset")
     return {
         "experiment": results.experiment,
-        "title": _format_title(results),
+        "title": f"{title} ({subset})" if subset else title,
         "accuracy": results.model_card.get("test_accuracy"),
         "r2": results.model_card.get("test_r2"),  # instead of the accuracy for a regression
         "instances": int(experiment.find_ids(results.instances).nunique()),
@@ -32,17 +33,15 @@ def headline(results: experiment.Results) -> dict:
         "control_behind": None
         if best is None or control is None
         else difference(results, "log_odds", "deletion_auc", control, best),
-        "error": None if sampled is None else _error(results, sampled),
+        "error": sampled
+        and {
+            **_find_entry(results, "error", "rmse", sampled),
+            "evaluations": float(experiment.average_evaluations(results)[sampled]),
+        },
         "evaluations": sum(experiment.count_evaluations(results, frame) for frame in results.scores.values()),
         "rows": int(sum(len(frame) for frame in results.scores.values())),
         "failures": experiment.count_failures(results),
     }
-
-
-def _format_title(results: experiment.Results) -> str:
-    """Return the title of an experiment, with the name and rows of the files where they are a subset."""
-    title, subset = results.settings.get("title") or results.experiment, results.dataset_card.get("subset")
-    return f"{title} ({subset})" if subset else title
 
 
 def _find_entry(results: experiment.Results, metric: str, statistic: str, entry: str | None) -> dict | None:
@@ -50,13 +49,6 @@ def _find_entry(results: experiment.Results, metric: str, statistic: str, entry:
         return None
     row = experiment.scalars(results.metrics.get(metric), statistic).loc[entry]
     return {"method": entry, **{key: float(row[key]) for key in ("mean", "low", "high")}}
-
-
-def _error(results: experiment.Results, entry: str) -> dict:
-    return {
-        **_find_entry(results, "error", "rmse", entry),
-        "evaluations": float(experiment.average_evaluations(results)[entry]),
-    }
 
 
 def difference(
@@ -123,13 +115,12 @@ def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
         sentences.append(_area_sentence(facts))
     sentences += [] if advised else _error_sentences(results, facts)
     samples = max(int(frame["repeat"].nunique()) for frame in results.scores.values())
-    given = f"{format_count(len(results.scores), 'method')}, {format_count(facts['instances'], 'instance')}"
-    given += f" and up to {number(samples)} sampling repetitions" if samples > 1 else ""
-    spent = f"{number(facts['rows'])} explanations ({given}) took {number(facts['evaluations'])} model evaluations"
-    if not results.model_card:
-        spent = f"{number(facts['rows'])} explanations ({given}) use labelled instances only, without a model"
+    scope = f"{format_count(len(results.scores), 'method')}, {format_count(facts['instances'], 'instance')}"
+    scope += f" and up to {number(samples)} sampling repetitions" if samples > 1 else ""
+    spent = f"took {number(facts['evaluations'])} model evaluations"
+    spent = spent if results.model_card else "use labelled instances only, without a model"
     failed = "; none failed." if not facts["failures"] else f"; {number(facts['failures'])} failed (see Diagnostics)."
-    return [*sentences, spent + failed]
+    return [*sentences, f"{number(facts['rows'])} explanations ({scope}) {spent}{failed}"]
 
 
 def _area_sentence(facts: dict) -> str:
@@ -184,17 +175,11 @@ def tabulate_equal_error(results: experiment.Results) -> pd.DataFrame:
     best, *others = ends.sort_values("mean", kind="stable")["method"]
     rows = []
     for entry in others:
-        result = find_equal_error(results, best, entry)
-        if result is None:
-            row = dict.fromkeys(("error", best, "evaluations", "ratio"), "–")
-        else:
-            sides = {"mean": result.ratio, "low": result.low, "high": result.high}
-            row = {
-                "error": number(result.error, whole=False),
-                best: number(result.first),
-                "evaluations": number(result.second),
-            }
-            row["ratio"] = interval(sides)
+        row = dict.fromkeys(("error", best, "evaluations", "ratio"), "–")
+        if result := find_equal_error(results, best, entry):
+            ratio = interval({"mean": result.ratio, "low": result.low, "high": result.high})
+            row = {"error": number(result.error, whole=False), best: number(result.first)}
+            row |= {"evaluations": number(result.second), "ratio": ratio}
         rows.append({"method": entry, **row})
     return pd.DataFrame(rows)
 

@@ -1,6 +1,5 @@
 """The index of all reports: recommendations, a row per experiment, claims, models and data."""
 
-import html
 import html as markup
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -79,18 +78,13 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
 def _head(column: Column) -> str:
     """Return the head of a column, with the attributes by which the page filters."""
     result, answer, _ = column
-    kind, title = result.dataset_card.get("kind", "game"), html.escape(_title(column)).replace("_", "_<wbr>")
-    return f'<th data-kind="{html.escape(kind)}" data-criterion="{html.escape(answer.criterion.short)}">{title}</th>'
+    kind, title = result.dataset_card.get("kind", "game"), _escape(_title(column)).replace("_", "_<wbr>")
+    return f'<th data-kind="{_escape(kind)}" data-criterion="{_escape(answer.criterion.short)}">{title}</th>'
 
 
 def _title(column: Column) -> str:
     result, answer, _ = column
     return f"{result.experiment}: {answer.criterion.short}"
-
-
-def _link_text(column: Column, text: str, title: str = "") -> str:
-    hint = f' title="{html.escape(title)}"' if title else ""
-    return f'<a href="{html.escape(column[0].experiment)}.html"{hint}>{text}</a>'
 
 
 def _row(entry: str, row: pd.Series, columns: Sequence[Column]) -> str:
@@ -102,16 +96,15 @@ def _row(entry: str, row: pd.Series, columns: Sequence[Column]) -> str:
         result, answer, advice = column
         is_recommended = advice is not None and (advice.entry == entry or str(advice.entry).startswith(f"{entry} at "))
         mark = f"{'⚠ ' * bool(changes(answer, result))}{name_verdict(advice)[0]} " if is_recommended else ""
-        hint = (
-            f"{entry}, {_title(column)}: {format_count(answer.evaluations.get(entry, np.nan), 'evaluation')} per "
-            "instance"
-        )
+        spent = format_count(answer.evaluations.get(entry, np.nan), "evaluation")
+        hint = f"{entry}, {_title(column)}: {spent} per instance"
         if is_recommended and advice.entry != entry:
             hint += f"; at {advice.entry.partition(' at ')[2]}"
         hint += "; worse than random attribution" if value < 0 else ""
         width, text = f"{100 * min(max(value, 0.0), 1.0):.0f}%", f"{100 * value:.0f} %".replace("-", "−")
-        cells.append(f'<td style="--way: {width}">{_link_text(column, mark + text, hint)}</td>')
-    return f"<tr><td>{html.escape(str(entry)).replace('_', '_<wbr>')}</td>{''.join(cells)}</tr>"
+        link = f'<a href="{_escape(result.experiment)}.html" title="{_escape(hint)}">{mark}{text}</a>'
+        cells.append(f'<td style="--way: {width}">{link}</td>')
+    return f"<tr><td>{_escape(str(entry)).replace('_', '_<wbr>')}</td>{''.join(cells)}</tr>"
 
 
 MIN_METHODS = 3  # for a ranking
@@ -155,7 +148,10 @@ def _rank_group(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
             "method": entry,
             "mean rank": number(row["mean"], 2, whole=False),
             "simultaneous 95 % CI": ends(row["low"], row["high"]),
-            **{pair: _format_list(ranks.loc[np.array(cluster) == pair, entry]) for pair in dict.fromkeys(pairs)},
+            **{
+                pair: ", ".join(map(number, ranks.loc[np.array(cluster) == pair, entry]))
+                for pair in dict.fromkeys(pairs)
+            },
         }
         for entry, row in pooled.iterrows()
     )
@@ -186,10 +182,6 @@ def _means(answer: Evidence, result: Results, entries: list[str]) -> pd.DataFram
     others = average_per_seed(answer, result)
     others = others.loc[others.index > 0, entries] if set(entries) <= set(others) else pd.DataFrame(columns=entries)
     return pd.concat([answer.values[entries].mean().to_frame().T, others.astype(float)], ignore_index=True)
-
-
-def _format_list(ranks: pd.Series) -> str:
-    return ", ".join(number(rank) for rank in ranks)
 
 
 def _format_ranks(pooled: pd.DataFrame, pairs: int) -> str:
@@ -254,15 +246,14 @@ def experiments_table(rows: Iterable[Mapping]) -> HTML:
     body, notes = [], []
     for row in rows:
         name, paper = row.get("title") or row["dataset"], PAPER.get(row["dataset"])
-        cells = f'<td class="text"><b>{html.escape(name)}</b></td>{_facts("here", row)}'
+        cells = f'<td class="text"><b>{_escape(name)}</b></td>{_facts("here", row)}'
         body.append(f'<tr class="{"first" if paper else ""}">{cells}</tr>')
         if paper:
             body.append(f'<tr><td class="text paper"></td>{_facts("paper", paper, "paper")}</tr>')
         if row.get("note"):
             notes.append(f"{name}: {row['note'].rstrip('.')}.")
-    head = "".join(
-        f'<th class="{"text" if name == "model" else "number"}">{title}</th>' for name, title in COLUMNS.items()
-    )
+    classes = {name: "text" if name == "model" else "number" for name in COLUMNS}
+    head = "".join(f'<th class="{classes[name]}">{title}</th>' for name, title in COLUMNS.items())
     return join_parts(
         HTML(
             '<div class="wide"><table class="experiments"><thead><tr><th class="text">data set</th><th class="text">'
@@ -283,22 +274,13 @@ def _facts(source: str, row: Mapping, css_class: str = "") -> str:
         elif name == "mean_length":
             text = f"{value:,.1f}"
         else:
-            text = html.escape(value) if isinstance(value, str) else number(value, 12)
+            text = _escape(value) if isinstance(value, str) else number(value, 12)
         cells.append(f'<td class="{"text" if name == "model" else "number"} {css_class}">{text}</td>')
     return "".join(cells)
 
 
 # The methods of the figure of all experiments, which shows the same methods in every panel.
-COMMON = (
-    "l_shapley",
-    "c_shapley",
-    "c_shapley_regression",
-    "kernel_shap",
-    "sample_shapley",
-    "lime",
-    "occlusion",
-    "random",
-)
+COMMON = "l_shapley c_shapley c_shapley_regression kernel_shap sample_shapley lime occlusion random".split()
 MIN_INSTANCES = 10  # of a curve in the figure of all experiments
 
 
@@ -425,12 +407,11 @@ def origins_section(results: Sequence[Results], digests: Mapping[str, str]) -> H
 
 def _masking(frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) -> pd.DataFrame | None:
     """Return the deletion curves of the methods in the figure, of all experiments."""
-    curves = [frame.assign(experiment=name) for name, frame in frames.items()]
-    if not curves:
+    if not frames:
         return None
-    frame_of_all = pd.concat(curves, ignore_index=True)
-    return frame_of_all.loc[(frame_of_all["statistic"] == "deletion") & frame_of_all["method"].isin(list(styles)),
-                     ["experiment", "method", "x", "mean", "low", "high"]]  # fmt: skip
+    curves = pd.concat([frame.assign(experiment=name) for name, frame in frames.items()], ignore_index=True)
+    drawn = (curves["statistic"] == "deletion") & curves["method"].isin(list(styles))
+    return curves.loc[drawn, ["experiment", "method", "x", "mean", "low", "high"]]
 
 
 def _origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataFrame:

@@ -48,7 +48,9 @@ def _health(results: experiment.Results, entry: str, frame: pd.DataFrame) -> dic
     values = [np.concatenate(values)] if len({row.shape for row in values}) == 1 else values
     flagged, failed = experiment.count_warnings_and_failures(frame)
     total = (fine["value_full"] - fine["value_empty"]).to_numpy()
-    sums = np.array([total for rows in values for total in rows.sum(1)]) + _sum_interactions(fine)
+    interactions = fine["interactions"] if "interactions" in fine else [None] * len(fine)
+    of_pairs = [0.0 if pairs is None else np.sum(pairs, dtype=float) for pairs in interactions]
+    sums = np.array([row_sum for rows in values for row_sum in rows.sum(1)]) + of_pairs
     gap = float(np.median(np.abs(sums - total))) if len(fine) else math.nan
     settings = results.entries[entry]
     method = METHODS[settings["method"]]
@@ -66,12 +68,6 @@ def _health(results: experiment.Results, entry: str, frame: pd.DataFrame) -> dic
         "ties at top-20 %": share(np.mean(np.concatenate([ties(rows) for rows in values]))) if values else "–",
         "evaluations, total": number(experiment.count_evaluations(results, frame)),
     }
-
-
-def _sum_interactions(rows: pd.DataFrame) -> np.ndarray:
-    """Return the sum of each row's interactions, 0 where it has none."""
-    there = rows["interactions"] if "interactions" in rows else [None] * len(rows)
-    return np.array([0.0 if pairs is None else np.sum(pairs, dtype=float) for pairs in there])
 
 
 def ties(values: np.ndarray, cut: float = TOP) -> np.ndarray:
@@ -114,8 +110,7 @@ def area_table(results: experiment.Results, marks: Sequence[float] = (0.02, 0.08
     if not len(tops["deletion"]):
         return shown
     along = experiment.select_ceiling(frame, "deletion").set_index("x")["mean"]
-    best = {"method": "optimal order"}
-    best |= {f"top {share(x)} masked": number(along.get(x, math.nan)) for x in nearest}
+    best = {"method": "optimal order", **{f"top {share(x)} masked": number(along.get(x, math.nan)) for x in nearest}}
     best |= {
         f"{AUC[name]} ({way} is better)": interval(tops[name].iloc[0]) for name, way in experiment.DIRECTIONS.items()
     }
@@ -150,7 +145,8 @@ def cost(results: experiment.Results) -> pd.DataFrame:
     alone = results.settings.get("timing") == "per_instance"  # only then do seconds differ by instance
     timed = 1000 * experiment.scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]
     seconds = pd.Series({entry: frame["seconds"].sum() for entry, frame in results.scores.items()}, dtype=float)
-    rows = []
+    rows, limit = [], f"{number(budget)} d"
+    within = "–" if budget is None else f"within {limit}"
     for entry, frame in results.scores.items():
         above = budget is not None and each[entry] > budget * d + 2
         mean = 1000 * experiment.drop_failures(frame)["seconds"].mean()
@@ -159,19 +155,13 @@ def cost(results: experiment.Results) -> pd.DataFrame:
                 "method": entry,
                 "evaluations per instance": f"{each[entry]:,.{0 if float(each[entry]).is_integer() else 1}f}",
                 "multiple of d": number(each[entry] / d) if d else "–",
-                "budget": _format_budget(above, budget, varied.get(entry)),
+                "budget": "adaptive stopping" if entry in varied else f"⚠ above {limit}" if above else within,
                 "ms per instance": interval(timed.loc[entry]) if alone and entry in timed.index else number(mean),
                 "seconds, total": number(seconds[entry]),
                 "share of time": share(seconds[entry] / seconds.sum()) if seconds.sum() > 0 else "–",
             }
         )
     return pd.DataFrame(rows)
-
-
-def _format_budget(above: bool, budget: float | None, until: Mapping | None) -> str:
-    if until:
-        return "adaptive stopping"
-    return ("⚠ above " if above else "within ") + f"{number(budget)} d" if budget is not None else "–"
 
 
 def feature_values(row: np.ndarray, features: Features, card: Mapping) -> list[str]:
@@ -185,9 +175,7 @@ def feature_values(row: np.ndarray, features: Features, card: Mapping) -> list[s
         if len(cells) > 1 and sorted(values) == [0.0] * (len(cells) - 1) + [1.0]:  # a one-hot code
             texts.append(names[int(values.argmax())])
         elif len(cells) > 1:
-            texts.append(
-                "; ".join(_cell(value) for value in values) if len(cells) <= MAX_LISTED else f"{len(cells)} columns"
-            )
+            texts.append("; ".join(map(_cell, values)) if len(cells) <= MAX_LISTED else f"{len(cells)} columns")
         elif names[0] in categories:
             texts.append("missing" if np.isnan(values[0]) else str(categories[names[0]][int(values[0])]))
         else:
@@ -201,8 +189,8 @@ def _cell(value: float) -> str:
 
 def facts(entries: Mapping[str, object]) -> pd.DataFrame:
     """Return two columns, name and value, without empty entries."""
-    kept = {name: value for name, value in entries.items() if value not in (None, "", [], {})}
-    return pd.DataFrame({"fact": list(kept), "value": [str(value) for value in kept.values()]})
+    known = {name: str(value) for name, value in entries.items() if value not in (None, "", [], {})}
+    return pd.DataFrame({"fact": list(known), "value": list(known.values())})
 
 
 def model_facts(card: Mapping) -> pd.DataFrame:
@@ -274,9 +262,7 @@ def provenance(results: experiment.Results) -> tuple[pd.DataFrame, pd.DataFrame]
     known = {"experiment": results.experiment, "result folder": results.root}
     keys = ("schema_version", "seed", "reference", "value", "framework", "device", "versions", "git_commit")
     shared = {key.replace("_", " "): "; ".join(sorted({plain(file.get(key)) for file in every})) for key in keys}
-    shared["versions"] = merge_values(
-        file.get("versions") for file in every
-    )  # each method's versions are those that its jobs imported
+    shared["versions"] = merge_values(file.get("versions") for file in every)  # those that jobs imported
     kind = {"features": f"{plain(results.settings['features'])}, d = {_format_d(results)}"}
     return facts({**known, **kind, **shared}), pd.DataFrame(
         {

@@ -18,7 +18,7 @@ from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.dots import Panel, dot_panel
 from shapeline.report.figures.lines import add_legend, draw_curve, name_points, select_line
-from shapeline.report.figures.score_maps import Tile
+from shapeline.report.figures.score_maps import Tile, find_step
 from shapeline.report.formatting import number, share
 
 PANELS = {  # statistic -> title and x label
@@ -37,37 +37,11 @@ def find_boxes(truth: np.ndarray) -> list[tuple[int, int, int, int]]:
     return [(rows.start, columns.start, rows.stop, columns.stop) for rows, columns in ndimage.find_objects(parts)]
 
 
-def image_tile(image: np.ndarray, tone: str) -> Tile:
-    """Return the tile of an image (channels, height, width) in [0, 1]; a large one is subsampled."""
-    step = _step(image.shape[1:])
-    return Tile(score_maps.scale_tones(image[:, ::step, ::step]), score_maps.grey(tone))
-
-
-def _step(shape: tuple[int, int]) -> int:
-    return math.ceil(max(shape) / MAX_SIDE)
-
-
-def reduce_map(values: np.ndarray) -> np.ndarray:
-    """Return a map of at most LARGEST cells per side: the value farthest from 0 per block."""
-    rows, columns = (np.arange(0, side, _step(values.shape)) for side in values.shape)
-    ends = [extreme.reduceat(extreme.reduceat(values, rows, axis=0), columns, axis=1) for extreme in (np.fmax, np.fmin)]
-    return np.where(ends[0] >= -ends[1], *ends)
-
-
-def map_tile(scores: np.ndarray | None, cells: np.ndarray) -> Tile:
-    """Return the tile of scores (d,) on their pixels, white at 0, scaled by the largest magnitude, its caption."""
-    if scores is None:
-        return Tile(None)
-    size = np.abs(scores).max()
-    shown = reduce_map(np.where(cells < 0, np.nan, scores[cells]))
-    return Tile(shown, score_maps.scale_colours(size), f"± {number(size)}")
-
-
 def boxes(truth: np.ndarray | None) -> list[tuple[float, float, float, float]]:
     """Return a box around every connected part of the true region, in a tile's coordinates."""
     if truth is None:
         return []
-    (height, width), margin = truth.shape, MARGIN * _step(truth.shape)
+    (height, width), margin = truth.shape, MARGIN * find_step(truth.shape)
     return [
         ((left - margin) / width, (top - margin) / height, (right + margin) / width, (bottom + margin) / height)
         for top, left, bottom, right in find_boxes(truth)
@@ -146,7 +120,7 @@ def draw_ablated_images(results: Results, truth: np.ndarray | None, count: int =
             removed = np.append(scores > 0, False)[cells[row]]  # index -1 selects the appended value
             image = np.where(removed, fill[row if len(fill) > 1 else 0, 0], image)
             below = share(removed.mean())
-        return image_tile(image, tone)._replace(below=below, boxes=boxes(regions[row]))
+        return score_maps.image_tile(image, tone)._replace(below=below, boxes=boxes(regions[row]))
 
     names = results.name_instances(picked)
     caption = (
@@ -221,9 +195,9 @@ def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, st
     def tile(row: int, name: str | None) -> Tile:
         part = (slice(top, bottom), slice(left, right)) if row else (slice(None), slice(None))
         if name is None:
-            drawn = image_tile(image[(slice(None), *part)], tone)
+            drawn = score_maps.image_tile(image[(slice(None), *part)], tone)
         else:
-            drawn = map_tile(scores[name], cells[0][part])
+            drawn = score_maps.map_tile(scores[name], cells[0][part])
         below = "" if row else drawn.below
         return drawn._replace(below=below, boxes=boxes(None if region is None else region[part]))
 
@@ -290,7 +264,6 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
 
 COLUMNS = 7  # maps per row, which show an image of 120 pixels at about its resolution
 MARGIN = 2  # pixels between a true region and its box
-MAX_SIDE = 480  # pixels per side of a drawn image, of which the page shows a quarter
 CEILINGS = {"ceiling_touching": "every leaf that touches", "ceiling_best": "best set of leaves"}
 OUTPUTS = {"logit": "Logit", "probability": "Probability"}
 

@@ -22,6 +22,7 @@ from shapeline.report.elements import DARK_INK, DOTS_PER_INCH, SIGNS, WIDTH, fig
 from shapeline.report.formatting import number
 
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
+MAX_SIDE = 480  # pixels per side of a drawn image, of which the page shows a quarter
 
 
 def instance_table(
@@ -40,13 +41,9 @@ def instance_table(
     caption = (
         "± and the line below show the 95 % interval of a sampled score; 0 is in the middle of a cell. Grey: the "
         "interval includes 0."
-        if half
-        else ""
-    )
-    return (
-        f"<h3>{title}</h3>"
-        + figure(drawing, f"Scores of every feature by every method: {title}", caption, numbers=numbers).data
-    )
+    ) * bool(half)
+    drawn = figure(drawing, f"Scores of every feature by every method: {title}", caption, numbers=numbers)
+    return f"<h3>{title}</h3>{drawn.data}"
 
 
 @style_names
@@ -66,8 +63,8 @@ def heat_maps(
 
     def tile(row: int, entry: str | None) -> Tile:
         if entry is None:
-            return Tile(scale_tones(images[row]), grey(tone))
-        return _map(values[entry][row], cells[row], ends[entry][row] if entry in ends else None)
+            return image_tile(images[row], tone)
+        return map_tile(values[entry][row], cells[row], ends[entry][row] if entry in ends else None)
 
     return image_grid(names, list(values), tile, columns)
 
@@ -181,23 +178,32 @@ def scale_tones(image: np.ndarray) -> np.ndarray:
     return image[0] if len(image) == 1 else np.moveaxis(image, 0, -1).clip(0, 1)
 
 
-def grey(tone: str) -> dict[str, object]:
-    """Return the `imshow` keywords of an image in [0, 1]."""
-    return {"cmap": tone, "vmin": 0, "vmax": 1}
+def find_step(shape: tuple[int, int]) -> int:
+    """Return the side of the blocks of pixels that are drawn as one."""
+    return math.ceil(max(shape) / MAX_SIDE)
 
 
-def scale_colours(size: float) -> dict[str, object]:
-    """Return the `imshow` keywords of scores with largest magnitude `size`: white at 0."""
-    return {"cmap": SIGNS, "vmin": -(size or 1.0), "vmax": size or 1.0}
+def image_tile(image: np.ndarray, tone: str) -> Tile:
+    """Return the tile of an image (channels, height, width) in [0, 1]; a large one is subsampled."""
+    step = find_step(image.shape[1:])
+    return Tile(scale_tones(image[:, ::step, ::step]), {"cmap": tone, "vmin": 0, "vmax": 1})
 
 
-def _map(scores: np.ndarray | None, cells: np.ndarray, half: np.ndarray | None) -> Tile:
-    """Return the tile of scores (d,) on their pixels, scaled by the largest magnitude, its caption."""
+def map_tile(scores: np.ndarray | None, cells: np.ndarray, half: np.ndarray | None = None) -> Tile:
+    """Return the tile of scores (d,) on their pixels, white at 0, scaled by the largest magnitude, its caption."""
     if scores is None:
         return Tile(None)
     size = np.abs(scores).max()
     shown = scores if half is None else np.where(np.abs(scores) <= half, 0.0, scores)
-    return Tile(np.where(cells < 0, np.nan, shown[cells]), scale_colours(size), f"± {number(size)}")
+    colours = {"cmap": SIGNS, "vmin": -(size or 1.0), "vmax": size or 1.0}
+    return Tile(reduce_map(np.where(cells < 0, np.nan, shown[cells])), colours, f"± {number(size)}")
+
+
+def reduce_map(values: np.ndarray) -> np.ndarray:
+    """Return a map of at most MAX_SIDE cells per side: the value farthest from 0 per block."""
+    rows, columns = (np.arange(0, side, find_step(values.shape)) for side in values.shape)
+    ends = [extreme.reduceat(extreme.reduceat(values, rows, axis=0), columns, axis=1) for extreme in (np.fmax, np.fmin)]
+    return np.where(ends[0] >= -ends[1], *ends)
 
 
 @style_names
@@ -219,14 +225,8 @@ def score_table(
     drawing = Figure(figsize=(WIDTH, 0.75 + 0.25 * rows), layout="constrained")
     axes = drawing.subplots()
     muted = np.abs(scores[order]) <= ends[order]
-    shades = axes.imshow(
-        np.where(muted, 0.0, scores[order]) / limits,
-        cmap=SIGNS,
-        vmin=-1.15,
-        vmax=1.15,
-        aspect="auto",
-        interpolation="nearest",
-    )
+    look = {"cmap": SIGNS, "vmin": -1.15, "vmax": 1.15, "aspect": "auto", "interpolation": "nearest"}
+    shades = axes.imshow(np.where(muted, 0.0, scores[order]) / limits, **look)
     inks = _write_scores(axes, scores[order], ends[order], shades.to_rgba(shades.get_array()), 7.5 if half else 8.5)
     _whiskers(axes, np.isfinite(ends[order]), scores[order] / limits, ends[order] / limits, inks)
     axes.set_xticks(range(len(entries)), [wrap_name(entry, 9.5 / len(entries)) for entry in entries])
@@ -267,5 +267,5 @@ def _whiskers(axes: Axes, known: np.ndarray, scores: np.ndarray, half: np.ndarra
     low, middle, high = (column + side.clip(-0.48, 0.48) for side in sides)
     axes.hlines(row + 0.32, low, high, colors=list(inks[known]), linewidth=0.9)
     for ink in dict.fromkeys(inks[known]):
-        own = inks[known] == ink
-        axes.plot(middle[own], row[own] + 0.32, "|", color=ink, markersize=4, markeredgewidth=1.2)
+        inked = inks[known] == ink
+        axes.plot(middle[inked], row[inked] + 0.32, "|", color=ink, markersize=4, markeredgewidth=1.2)

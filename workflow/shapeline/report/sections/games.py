@@ -89,19 +89,23 @@ def _answer(results: Results, entry: str, error: float, kind: str) -> tuple[str,
 def _largest(results: Results, entry: str) -> str:
     """Return the largest scores of the first output, and how many have an interval without 0."""
     first = results.instances.iloc[0]
-    [scores] = experiment.select_scores(results.scores[entry], [first["instance"]])
-    [spread] = experiment.select_scores(results.scores[entry], [first["instance"]], "standard_error")
+    scores, spread = _read(results.scores[entry], first["instance"])
     if scores is None:
         return f"{entry} failed on the first output."
     names, order = first["players"], np.argsort(-np.abs(scores))[:MAX_NAMED]
     shown = ", ".join(f"{names[index]} {_format_signed(scores[index], spread, index)}" for index in order)
-    sure = "" if spread is None else _excluding(scores, spread)
+    sure = ""
+    if spread is not None:
+        count = int((np.abs(scores) > LEVEL * spread).sum())
+        sure = f" The 95 % intervals of {count} of {len(scores)} players exclude 0."
     return f"Largest scores{' of ' + name_output(first) if len(results.instances) > 1 else ''}: {shown}.{sure}"
 
 
-def _excluding(scores: np.ndarray, spread: np.ndarray) -> str:
-    count = int((np.abs(scores) > LEVEL * spread).sum())
-    return f" The 95 % intervals of {count} of {len(scores)} players exclude 0."
+def _read(frame: pd.DataFrame, instance: int, column: str = "scores") -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the scores, or interactions, of one instance, and their standard errors; None where there are none."""
+    errors = "standard_error" if column == "scores" else f"{column}_standard_error"
+    [values], [spread] = (experiment.select_scores(frame, [instance], name) for name in (column, errors))
+    return values, spread
 
 
 def _format_signed(score: float, spread: np.ndarray | None, index: int) -> str:
@@ -122,14 +126,8 @@ def scores_section(results: Results) -> HTML:
 def show_scores(results: Results, row: dict) -> Iterator[HTML]:
     """Return the figure and the table of the scores of an output's players, a row of the instances."""
     best = best_method(results)
-    columns = {
-        entry: (
-            *experiment.select_scores(frame, [row["instance"]]),
-            *experiment.select_scores(frame, [row["instance"]], "standard_error"),
-        )
-        for entry, frame in results.scores.items()
-        if _has_values(results, entry)
-    }
+    frames = {entry: frame for entry, frame in results.scores.items() if _has_values(results, entry)}
+    columns = {entry: _read(frame, row["instance"]) for entry, frame in frames.items()}
     columns = {entry: column for entry, column in columns.items() if column[0] is not None}
     title = name_output(row) or "Shapley values of the players"
     if not columns:
@@ -144,9 +142,8 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
         for entry, (scores, spread) in columns.items()
     }
     ends = f"v(∅) = {number(row['value_empty'], whole=False)}, v(N) = {number(row['value_full'], whole=False)}"
-    left_out = f" The {len(order) - len(largest)} players with smaller scores are not shown." * (
-        len(order) > len(names)
-    )
+    n_hidden = len(order) - len(largest)
+    left_out = f" The {n_hidden} players with smaller scores are not shown." * bool(n_hidden)
     yield figure(
         games.scores(names, drawn, assign_styles(results), title, f"score ({results.value_unit})"),
         f"Scores of players with 95 % intervals by each method: {title}",
@@ -163,13 +160,12 @@ def _has_values(results: Results, entry: str) -> bool:
 
 
 def _as_frame(players: list[str], columns: dict) -> pd.DataFrame:
-    frames = [
-        pd.DataFrame(
-            {"method": entry, "player": players, "score": scores, "half": np.nan if spread is None else LEVEL * spread}
-        )
-        for entry, (scores, spread) in columns.items()
+    half = {entry: np.nan if spread is None else LEVEL * spread for entry, (_, spread) in columns.items()}
+    parts = [
+        pd.DataFrame({"method": entry, "player": players, "score": scores, "half": half[entry]})
+        for entry, (scores, _) in columns.items()
     ]
-    return pd.concat(frames, ignore_index=True)
+    return pd.concat(parts, ignore_index=True)
 
 
 def _as_table(players: list[str], order: np.ndarray, columns: dict) -> pd.DataFrame:
@@ -190,9 +186,7 @@ def convergence_section(results: Results) -> HTML:
     ]
     frame = pd.DataFrame([row for row in rows if row], columns=["method", "evaluations", "predicted", "actual"])
     drawing = games.convergence(frame, assign_styles(results), results.value_unit)
-    exact = (
-        f"the actual one is to {results.truth}" if results.exact else "the actual one is not known without exact values"
-    )
+    exact = f"to {results.truth}" if results.exact else "not known without exact values"
     return join_parts(
         heading("Convergence", 2),
         figure(
@@ -202,7 +196,7 @@ def convergence_section(results: Results) -> HTML:
             numbers=frame,
         ),
         None if drawing else note("No method has a standard error or exact values to compare with."),
-        note(f"Means over outputs and repeats; {exact}. The key intermediate_budgets of a method adds points."),
+        note(f"Means over outputs and repeats; the actual one is {exact}. The key intermediate_budgets adds points."),
     )
 
 
@@ -230,55 +224,44 @@ def interactions_section(results: Results) -> HTML:
     first = results.instances.iloc[0]
     parts = []
     for entry, frame in results.scores.items():
-        [result] = experiment.select_scores(frame, [first["instance"]], "interactions")
-        if result is None:
+        pairs, spread = _read(frame, first["instance"], "interactions")
+        if pairs is None:
             continue
-        [own] = experiment.select_scores(frame, [first["instance"]])
-        [spread] = experiment.select_scores(frame, [first["instance"]], "interactions_standard_error")
-        names = list(first["players"])
-        sure = games.keep_significant(result, spread)
+        main_effects, _ = _read(frame, first["instance"])
+        names, sure = list(first["players"]), games.keep_significant(pairs, spread)
         parts += [
             heading(f"By {entry}"),
             figure(
-                games.matrix(names, own, sure, results.value_unit),
+                games.matrix(names, main_effects, sure, results.value_unit),
                 f"Main effects and pairs of players by {entry}",
                 "Diagonal: main effects; above: interactions of pairs. Pairs whose 95 % interval includes 0 are 0.",
             ),
-            table(_pairs_table(names, result, spread), text=["second"]),
+            table(_pairs_table(names, pairs, spread), text=["second"]),
         ]
     return join_parts(heading("Interactions", 2), *parts) if parts else HTML("")
 
 
-def _pairs_table(names: list[str], found: np.ndarray, spread: np.ndarray | None) -> pd.DataFrame:
+def _pairs_table(names: list[str], pairs: np.ndarray, spread: np.ndarray | None) -> pd.DataFrame:
     first, second = enumerate_pairs(len(names))
-    order = np.argsort(-np.abs(found), kind="stable")[:MAX_PAIRS]
-    shown = [_format_signed(found[index], spread, index) for index in order]
-    return pd.DataFrame(
-        {
-            "first": [names[first[index]] for index in order],
-            "second": [names[second[index]] for index in order],
-            "interaction": shown,
-        }
-    )
+    order = np.argsort(-np.abs(pairs), kind="stable")[:MAX_PAIRS]
+    rows = [(names[first[k]], names[second[k]], _format_signed(pairs[k], spread, k)) for k in order]
+    return pd.DataFrame(rows, columns=["first", "second", "interaction"])
 
 
 def _evaluation_seconds(results: Results) -> pd.Series:
     """Return the seconds of the evaluations of each method, all outputs and repeats together."""
-
-    def sum_seconds(frame: pd.DataFrame) -> float:
-        return sum(json.loads(details).get("evaluation_seconds", 0.0) for details in frame["details"].dropna())
-
-    return pd.Series({entry: sum_seconds(frame) for entry, frame in results.scores.items()}, dtype=float)
+    details = {entry: map(json.loads, frame["details"].dropna()) for entry, frame in results.scores.items()}
+    seconds = {entry: sum(one.get("evaluation_seconds", 0.0) for one in rows) for entry, rows in details.items()}
+    return pd.Series(seconds, dtype=float)
 
 
 def cost_section(results: Results) -> HTML:
     """Return evaluations and seconds of each method, over all games."""
     seconds = _evaluation_seconds(results)
     players = results.instances.drop_duplicates("row")["players"].map(len).sum()
-    rows = []
+    totals, rows = {entry: frame["seconds"].sum() for entry, frame in results.scores.items()}, []
     for entry, frame in results.scores.items():
         spent = experiment.count_evaluations(results, drop_failures(frame))
-        whole = frame["seconds"].sum()
         rows.append(
             {
                 "method": entry,
@@ -286,8 +269,8 @@ def cost_section(results: Results) -> HTML:
                 "multiple of players": number(spent / max(1, players)),
                 "seconds of evaluations": number(seconds[entry]),
                 "seconds per evaluation": number(seconds[entry] / spent) if spent else "–",
-                "seconds of the estimator": number(max(0.0, whole - seconds[entry])),
-                "share of time": share(whole / max(sum(f["seconds"].sum() for f in results.scores.values()), 1e-12)),
+                "seconds of the estimator": number(max(0.0, totals[entry] - seconds[entry])),
+                "share of time": share(totals[entry] / max(sum(totals.values()), 1e-12)),
             }
         )
     text = (
@@ -301,7 +284,7 @@ def cost_section(results: Results) -> HTML:
 def prompts_header(results: Results, cards: HTML | None) -> HTML:
     """Return the top of the page; cards: the recommended methods."""
     rows = results.instances
-    own = int(rows["answer_ids"].notna().sum())
+    n_greedy = int(rows["answer_ids"].notna().sum())  # answers that the model gave itself
     facts = {
         "prompts": number(len(rows)),
         "parts per prompt (median)": number(float(np.median([len(parts) for parts in rows["parts"]]))),
@@ -310,8 +293,8 @@ def prompts_header(results: Results, cards: HTML | None) -> HTML:
         "failed rows": number(experiment.count_failures(results)),
     }
     settings = results.settings["prompts"]
-    given = f"{format_count(own, 'answer')} of {len(rows)} {'is' if own == 1 else 'are'} the model's own."
-    sentences = [f"Language model: {settings['model']}. {given}", *([] if cards else [_recommend_by_error(results)])]
+    origin = f"{format_count(n_greedy, 'answer')} of {len(rows)} {'is' if n_greedy == 1 else 'are'} the model's own."
+    sentences = [f"Language model: {settings['model']}. {origin}", *([] if cards else [_recommend_by_error(results)])]
     return common.top(results.settings.get("title") or results.experiment, (), sentences, facts, cards)
 
 
@@ -320,10 +303,9 @@ def _recommend_by_error(results: Results) -> str:
     if best is None:
         return "No recommendation: no method has scores with a known error."
     entry, error, kind = best
-    exact = (
-        f"the scores of {entry} are exact" if kind == "exact" else f"{entry} has the smallest {kind}, {number(error)}"
-    )
-    return f"No recommendation by a test: too few prompts, or no metric compares methods; {exact}."
+    finding = f"{entry} has the smallest {kind}, {number(error)}"
+    finding = f"the scores of {entry} are exact" if kind == "exact" else finding
+    return f"No recommendation by a test: too few prompts, or no metric compares methods; {finding}."
 
 
 def prompts_section(results: Results, method: str | None) -> HTML:
@@ -364,22 +346,17 @@ def _prompt(results: Results, row: dict, leading: str) -> Iterator[HTML]:
     support = f" Support by the file: {support}" if support else ""
     yield note(f"Answer: “{_cut(row['answer'])}”{against}. log p(answer), nats: {ends}.{support}")
     frame = results.scores[leading]
-    [scores] = experiment.select_scores(frame, [row["instance"]])
-    [spread] = experiment.select_scores(frame, [row["instance"]], "standard_error")
+    scores, spread = _read(frame, row["instance"])
     if scores is None:
-        yield note(f"{leading} failed: {_reason(frame, row['instance'])}")
+        failed = frame[(frame["instance"] == row["instance"]) & frame["error"].notna()]["error"]
+        yield note(f"{leading} failed: {failed.iloc[0] if len(failed) else 'no scores'}")
     else:
         half = None if spread is None else LEVEL * spread
         panels = [("", row["parts"], scores, half, None)]
-        yield HTML(explanations.colour_words(panels, what="the answer", feature="part").data)
+        yield explanations.colour_words(panels, what="the answer", feature="part")
         yield from _tokens(row, frame)
     shown = {**row, "game": _cut(row["question"]), "players": [_cut(part, 60) for part in row["parts"]]}
     yield fold("Scores of the parts by each method", join_parts(*show_scores(results, shown)))
-
-
-def _reason(frame: pd.DataFrame, instance: int) -> str:
-    failed = frame[(frame["instance"] == instance) & frame["error"].notna()]["error"]
-    return failed.iloc[0] if len(failed) else "no scores"
 
 
 def _tokens(row: dict, frame: pd.DataFrame) -> Iterator[HTML]:

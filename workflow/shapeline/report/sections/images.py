@@ -31,18 +31,10 @@ def sections(results: Results) -> HTML:
     """Return all sections on images; empty for other inputs."""
     if results.dataset_card["kind"] != "image":
         return HTML("")
-    return join_parts(
-        heading("Masked images"),
-        masked_section(results),
-        heading("Misclassified images") if _has_classes(results) else None,
-        mistakes_section(results) if _has_classes(results) else None,
-        heading("Mean maps"),
-        mean_section(results),
-    )
-
-
-def _has_classes(results: Results) -> bool:
-    return bool(results.model_card) and results.dataset_card.get("task") != "regression"
+    parts = [heading("Masked images"), masked_section(results)]
+    if results.model_card and results.dataset_card.get("task") != "regression":
+        parts += [heading("Misclassified images"), mistakes_section(results)]
+    return join_parts(*parts, heading("Mean maps"), mean_section(results))
 
 
 # ------------------------------------------------------------------------------------------------- masked images
@@ -50,12 +42,10 @@ def _has_classes(results: Results) -> bool:
 
 def masked_section(results: Results) -> HTML:
     """Return the shown instances with every method's top features masked (Chen et al. 2018, figures 4 and 5)."""
-    picked = results.shown
     return figure(
-        draw_masked(results, picked),
+        draw_masked(results, results.shown),
         "Images with the top features masked, two rows per instance, one column per method",
-        f"The top {' and '.join(map(share, MASKED))} of the features by signed score are masked"
-        f"{signless(results)}. "
+        f"The top {' and '.join(map(share, MASKED))} of the features by signed score are masked{signless(results)}. "
         f"{_colours(results)}",
         vector=False,
     )
@@ -152,20 +142,16 @@ def mean_section(results: Results) -> HTML:
         ("all" if regression else f"{kind}{classes[group]}") + f"\n{format_count(count, 'instance')}"
         for group, (_, _, count) in means.items()
     ]
-    some = next(iter(means.values()))[0]
-    entries = list(results.scores)
+    images = np.stack([mean for mean, _, _ in means.values()])
     drawing = score_maps.heat_maps(
-        np.stack([mean for mean, _, _ in means.values()]),
+        images,
         names,
-        {entry: [maps[entry] for _, maps, _ in means.values()] for entry in entries},
-        [np.arange(some[0].size).reshape(some[0].shape)] * len(means),
+        {entry: [maps[entry] for _, maps, _ in means.values()] for entry in results.scores},
+        [np.arange(images[0, 0].size).reshape(images[0, 0].shape)] * len(means),
         tone=score_maps.choose_tone(results.dataset_card),
     )
-    more = (
-        ""
-        if len(means) == len(np.unique(_groups(results.instances)))
-        else f" The first {MAX_CLASSES} classes are shown."
-    )
+    is_cut = len(means) < len(np.unique(_groups(results.instances)))
+    more = f" The first {MAX_CLASSES} classes are shown." * is_cut
     return figure(
         drawing,
         "Mean image and mean score map of every method, one row per class",
@@ -231,11 +217,9 @@ def explanations(results: Results) -> HTML:
     names = results.name_instances(picked)
     if results.dataset_card["kind"] == "image":
         images = results.read_inputs(picked)
-        regression = results.dataset_card.get("task") == "regression"
-        meaning = signs("a larger prediction" if regression else experiment.describe_explained_class(results))
         caption = (
-            f"{meaning}{signless(results)}. Every map is scaled by its "
-            "own largest magnitude, written below it: compare places within a map, not colours between maps."
+            f"{signs(experiment.describe_positive(results))}{signless(results)}. Every map is scaled by its own "
+            "largest magnitude, written below it: compare places within a map, not colours between maps."
             f"{experiment.describe_rows(results)}"
         )
         cells = [results.features_of(image).cells[0] for image in images]
@@ -261,8 +245,8 @@ def explanations(results: Results) -> HTML:
 
 def intervals(results: Results, instances: Sequence[int]) -> dict[str, list[np.ndarray | None]]:
     """Return half-widths of 95 % intervals of the methods that have any: (d,) per instance, None where unknown."""
-    found = results.select_scores(instances, "standard_error")
-    known = {entry: rows for entry, rows in found.items() if any(row is not None for row in rows)}
+    errors = results.select_scores(instances, "standard_error")
+    known = {entry: rows for entry, rows in errors.items() if any(row is not None for row in rows)}
     return {entry: [None if row is None else LEVEL * row for row in rows] for entry, rows in known.items()}
 
 
@@ -313,28 +297,23 @@ def explorer_data(results: Results, recommended: Sequence[str] = ()) -> Explorer
     entries = list_entries(results, rows["instance"])
     least = min(len(first), max(count_shown(entries, 3 * MAX_BYTES), 1))
     shown = min(max(least, count_shown(entries, MAX_BYTES)), len(rows))
+    others = [entry for entry in results.scores if not results.entries[entry].get("is_control")]
+    estimates = [entry for entry in others if entry != results.exact] or list(results.scores)
+    default = [*estimates[:1], *([results.exact] if results.exact in results.scores else [])]
     shared = results.features
     kind = results.dataset_card["kind"]
-    regression = results.dataset_card.get("task") == "regression"
     return ExplorerData(
         kind=kind,
         instances=_instances(results, rows, shown),
         entries=entries,
         names=() if shared is None else experiment.name_features(results),
         cells=shared.cells[0] if kind == "image" and shared is not None else None,
-        explained="a larger prediction" if regression else experiment.describe_explained_class(results),
+        explained=experiment.describe_positive(results),
         unit=results.value_unit,
-        recommended=[entry for entry in recommended if entry in results.scores] or _choose_default(results),
+        recommended=[entry for entry in recommended if entry in results.scores] or default,
         n_shown=shown,
         note=" ".join(filter(None, [explain_unit(results.value_unit), NUMBERING])),
     )
-
-
-def _choose_default(results: Results) -> list[str]:
-    """Return the first method that is neither exact nor a control, and the exact values."""
-    others = [entry for entry in results.scores if not results.entries[entry].get("is_control")]
-    estimates = [entry for entry in others if entry != results.exact] or list(results.scores)
-    return [*estimates[:1], *([results.exact] if results.exact in results.scores else [])]
 
 
 def list_entries(results: Results, instances: pd.Series) -> list[Entry]:
@@ -364,13 +343,13 @@ def _instances(results: Results, rows: pd.DataFrame, shown: int) -> list[Instanc
     values = _values(results, rows["instance"])
     inputs = _inputs(results, rows.head(shown))
     facts = [_facts(results, row) for row in rows.to_dict("records")]
-    own = [next(inputs, {}) if place < shown else {} for place in range(len(rows))]
-    for one, second in zip(own, rows.get("second", ()), strict=False):
-        one |= {} if pd.isna(second) else {"second": int(second)}
-    summaries = {} if results.dataset_card["kind"] != "text" else dict(enumerate(list_words(results, rows)))
+    contents = [next(inputs, {}) if index < shown else {} for index in range(len(rows))]
+    for content, second in zip(contents, rows.get("second", ()), strict=False):
+        content |= {} if pd.isna(second) else {"second": int(second)}
+    words = list_words(results, rows) if results.dataset_card["kind"] == "text" else [None] * len(rows)
     return [
-        Instance(**fact, **{"names": summaries.get(place), **one}, base=base, full=full)
-        for place, (fact, one, (base, full)) in enumerate(zip(facts, own, values, strict=True))
+        Instance(**fact, **{"names": names, **content}, base=base, full=full)
+        for fact, names, content, (base, full) in zip(facts, words, contents, values, strict=True)
     ]
 
 
@@ -385,8 +364,8 @@ def _inputs(results: Results, rows: pd.DataFrame):
         if kind == "table":
             yield {"values": feature_values(one, features, results.dataset_card)}
         else:
-            own = {"cells": features.cells[0]} if results.features is None else {}
-            yield {"image": to_data_uri(colour_image(one, choose_tone(results.dataset_card))), **own}
+            image = to_data_uri(colour_image(one, choose_tone(results.dataset_card)))
+            yield {"image": image} | ({"cells": features.cells[0]} if results.features is None else {})
 
 
 def list_words(results: Results, rows: pd.DataFrame) -> list[Sequence[str]]:

@@ -1,6 +1,7 @@
 """Importance of features over the explained instances, by the recommended method, and the instances."""
 
 import html
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -117,22 +118,11 @@ def sort_by_size(results: Results, entry: str) -> tuple[list[str], np.ndarray]:
     """Return names of features, the largest mean |score| first, and scores (n, d); nothing where features differ."""
     if results.features is None:
         return [], np.empty((0, 0))
-    scores, names = _scores(results, entry), _names(results)
+    rows = experiment.select_scores(results.scores[entry], results.instances["instance"])
+    scores = np.stack([np.full(results.d, np.nan) if row is None else row for row in rows])
+    names = experiment.name_shared_features(results)
     order = np.argsort(-np.nan_to_num(np.nanmean(np.abs(scores), axis=0)), kind="stable")
     return [names[index] for index in order], scores[:, order]
-
-
-def _scores(results: Results, entry: str) -> np.ndarray:
-    rows = experiment.select_scores(results.scores[entry], results.instances["instance"])
-    return np.stack([np.full(results.d, np.nan) if row is None else row for row in rows])
-
-
-def _names(results: Results) -> list[str]:
-    """Return the names of the features; of an image their rows and columns."""
-    shape = results.features.shape
-    if results.dataset_card["kind"] == "image" and len(shape) == 2:
-        return [f"row {index // shape[1] + 1}, column {index % shape[1] + 1}" for index in range(results.d)]
-    return experiment.name_features(results)
 
 
 def _show_columns(results: Results, entry: str) -> Iterator[HTML | None]:
@@ -140,8 +130,8 @@ def _show_columns(results: Results, entry: str) -> Iterator[HTML | None]:
     across = f"score ({experiment.find_unit(results, entry) or 'no unit'})"
     size, low, high = figures.mean_intervals(np.abs(scores))
     numbers = pd.DataFrame({"feature": names, "mean": size, "low": low, "high": high})
-    regression = results.dataset_card.get("task") == "regression"
-    explained = "" if regression else f" for {experiment.describe_explained_class(results)}"
+    is_regression = results.dataset_card.get("task") == "regression"
+    explained = "" if is_regression else f" for {experiment.describe_explained_class(results)}"
     yield figure(
         figures.summary(names, scores, _shades(results, names), across),
         f"Importance of the features by {entry}",
@@ -178,7 +168,9 @@ def _shades(results: Results, names: Sequence[str]) -> np.ndarray | None:
     """Return ranks (n, d) in [0, 1] of the values of features that are one column each, NaN for others."""
     cells = results.features.cells.ravel()
     values = results.read_inputs(results.instances).reshape(len(results.instances), -1)
-    indices = {name: np.flatnonzero(cells == index) for index, name in enumerate(_names(results))}
+    indices = {
+        name: np.flatnonzero(cells == index) for index, name in enumerate(experiment.name_shared_features(results))
+    }
     columns = [values[:, indices[name][0]] if len(indices[name]) == 1 else None for name in names]
     if all(column is None for column in columns):
         return None
@@ -199,16 +191,11 @@ def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
         if row == 2:
             return Tile(colour_image(images[indices].mean(0), tone))
         result = mean_map(results, images, (sizes, scores)[row], indices)
-        if result is None:
-            return Tile(None)
-        return Tile(
-            result.reshape(shape), score_maps.scale_colours(np.abs(result).max()), f"± {number(np.abs(result).max())}"
-        )
+        return score_maps.map_tile(result, np.arange(math.prod(shape)).reshape(shape))
 
-    titled = {group: f"{group}, {number(mask.sum())}" for group, mask in every.items() if group != "all"}
-    back = {title: group for group, title in titled.items()}
+    titles = {f"{group}, {number(mask.sum())}": group for group, mask in every.items() if group != "all"}
     yield figure(
-        score_maps.image_grid(names, list(titled.values()), lambda row, title: tile(row, back.get(title))),
+        score_maps.image_grid(names, list(titles), lambda row, title: tile(row, titles.get(title))),
         f"Mean maps by {entry}: all instances, classes, correct and wrong predictions",
         f"First column: all {format_count(len(rows), 'instance')}. {signs('the class')}; each map has its own scale, "
         "below it.",

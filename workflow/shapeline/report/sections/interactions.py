@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from shapeline.designs.interactions import build_symmetric, enumerate_pairs
-from shapeline.games.features import IMAGE_KINDS
 from shapeline.report import experiment
 from shapeline.report.colours import signs
 from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
@@ -86,17 +85,9 @@ def _strongest(results: Results, parts: Mapping[int, tuple[np.ndarray, np.ndarra
         return "–"
     pairs = np.array([row for _, row in parts.values()])
     index = int(np.abs(pairs).mean(axis=0).argmax())
-    names = _names(results)
+    names = experiment.name_shared_features(results)
     first, second = (names[one[index]] for one in enumerate_pairs(results.d))
     return f"{first} × {second}: mean {number(pairs[:, index].mean(), whole=False)}"
-
-
-def _names(results: Results) -> list[str]:
-    """Return the names of features that all instances share; patches by their position."""
-    features = results.features
-    if features.kind in IMAGE_KINDS and len(features.shape) == 2 and not features.names:
-        return [f"row {row + 1}, column {column + 1}" for row, column in np.ndindex(*features.shape)]
-    return experiment.name_features(results)
 
 
 # ------------------------------------------------------------------------------------------------ a few instances
@@ -122,8 +113,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
         cells = [results.features_of(image).cells[0] for image in images]
         names = [_join_lines(experiment.name_instance(results, row)) for row in picked.to_dict("records")]
         drawing = figures.network(images, names, cells, own, surely, choose_tone(results.dataset_card))
-        features = [[f"feature {index}" for index in range(len(row))] for row in own]
-        features = features if results.features is None else [_names(results)] * len(own)
+        features = [_name_features(results, len(row)) for row in own]
         caption = (
             f"{meaning}. Dots: main effects; lines: the {figures.MAX_PAIRS} largest pairs, scaled by scores; the title "
             f"has the largest of each.{muted}"
@@ -134,7 +124,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
         return
     words = [document.words for document in texts.build_documents(results, picked)] if _is_text(results) else None
     for index, (title, row, both, sure) in enumerate(zip(titles, own, pairs, surely, strict=True)):
-        names = words[index] if words else _names(results)
+        names = words[index] if words else experiment.name_shared_features(results)
         if words:
             drawing = figures.arcs(names, row, sure, title, results.value_unit)
             caption = (
@@ -155,6 +145,12 @@ def _join_lines(name: str) -> str:
 
 def _is_text(results: Results) -> bool:
     return results.dataset_card["kind"] == "text"
+
+
+def _name_features(results: Results, d: int) -> list[str]:
+    """Return the names of the d features of an instance, numbered where instances have different ones."""
+    is_shared = results.features is not None
+    return experiment.name_shared_features(results) if is_shared else [f"feature {index}" for index in range(d)]
 
 
 def _as_rows(titles: Sequence[str], names: Sequence, own: Sequence[np.ndarray], pairs: Sequence) -> pd.DataFrame:
@@ -237,7 +233,7 @@ def _describe_instance(results: Results, entry: str, index: int, split: pd.DataF
     if _is_text(results):
         names = texts.build_documents(results, row)[0].words
     else:
-        names = [f"feature {one}" for one in range(len(split))] if results.features is None else _names(results)
+        names = _name_features(results, len(split))
     matrix = build_symmetric(pairs, len(split))
     order = np.argsort(-split["difference"].abs().to_numpy(), kind="stable")[:MAX_ROWS]
     partner = np.abs(matrix).argmax(axis=1)

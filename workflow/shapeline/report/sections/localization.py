@@ -63,16 +63,15 @@ def seconds_per_image(results: Results) -> pd.DataFrame:
 def header(results: Results, truth: np.ndarray | None, cards: HTML | None = None) -> HTML:
     """Return the top of the page: title, recommended methods, other findings, key figures."""
     headline = findings.headline(results)
-    with_truth = None if truth is None else truth.any(axis=(1, 2))
+    regions = {}
+    if truth is not None:
+        with_truth = truth.any(axis=(1, 2))
+        regions["with a true region"] = number(experiment.find_ids(results.instances)[with_truth].nunique())
+        regions |= {"true pixels in them": share(truth[with_truth].mean())} if with_truth.any() else {}
     facts = {
         **({"test accuracy": share(headline["accuracy"])} if headline["accuracy"] is not None else {}),
         "images explained": number(headline["instances"]),
-        **(
-            {"with a true region": number(experiment.find_ids(results.instances)[with_truth].nunique())}
-            if truth is not None
-            else {}
-        ),
-        **({"true pixels in them": share(truth[with_truth].mean())} if truth is not None and with_truth.any() else {}),
+        **regions,
         "methods compared": number(len(results.entries)),
         "features (d)": number(results.d),
         "failed rows": number(headline["failures"]),
@@ -82,9 +81,8 @@ def header(results: Results, truth: np.ndarray | None, cards: HTML | None = None
 
 def sentences(results: Results, advised: bool = False) -> list[str]:
     """Return the findings in sentences; advised: whether recommendations precede them."""
-    start = [f"The data are synthetic ({results.dataset_card['source']})."] * bool(
-        results.dataset_card.get("synthetic")
-    )
+    card = results.dataset_card
+    start = [f"The data are synthetic ({card['source']})."] * bool(card.get("synthetic"))
     start += findings.headlines(results, advised)
     frame = figures.select_measured(results)
     for statistic, text in (
@@ -99,22 +97,18 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
                 f"Highest mean {text}: {first}, {two_digit_interval(rows.loc[first])}, followed by {second}, "
                 f"{two_digit_interval(rows.loc[second])}."
             )
-    best = _best(scalars(frame, "f1"), figures.select_method(results, "h_shap"))
-    if best:
+    f1 = scalars(frame, "f1")["mean"]
+    reached = f1[f1.index.isin(figures.select_method(results, "h_shap"))]
+    if len(reached):
+        best = reached.idxmax()
         tops = {name: scalars(frame, name)["mean"].get(best) for name in figures.CEILINGS}
         if None not in tops.values():
             start.append(
-                f"{best} reaches F1 {two_digits(scalars(frame, 'f1')['mean'][best])}; the upper bounds for its leaves "
+                f"{best} reaches F1 {two_digits(f1[best])}; the upper bounds for its leaves "
                 f"are {two_digits(tops['ceiling_touching'])} (every leaf that touches a true pixel) and "
                 f"{two_digits(tops['ceiling_best'])} (the best set of leaves)."
             )
     return start
-
-
-def _best(rows: pd.DataFrame, entries: Sequence[str]) -> str | None:
-    """Return the entry with the highest mean among those given; None where none has a mean."""
-    present = rows[rows.index.isin(entries)]
-    return None if present.empty else present["mean"].idxmax()
 
 
 def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
@@ -126,9 +120,8 @@ def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
     tone = score_maps.choose_tone(results.dataset_card)
 
     def tile(row: int, entry: str | None) -> Tile:
-        drawn = (
-            figures.image_tile(images[row], tone) if entry is None else figures.map_tile(values[entry][row], cells[row])
-        )
+        image, scores = images[row], None if entry is None else values[entry][row]
+        drawn = score_maps.image_tile(image, tone) if entry is None else score_maps.map_tile(scores, cells[row])
         return drawn._replace(boxes=figures.boxes(regions[row]))
 
     caption = (
@@ -149,9 +142,8 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     counted = int(frame.loc[frame["statistic"] == "f1", "n"].max())
     n_images = experiment.find_ids(results.instances).nunique()
     n_left = n_images - counted
-    controls = " Controls are hollow; the dotted line is the best of them." * any(
-        style.control for style in drawn.values()
-    )
+    has_controls = any(style.control for style in drawn.values())
+    controls = " Controls are hollow; the dotted line is the best of them." * has_controls
     ceilings = (
         " Upper bounds of h-Shap: a bar for the F1 of all leaves that touch a true pixel, a triangle for the best set "
         "of leaves." * any((frame["statistic"] == name).any() for name in figures.CEILINGS)
@@ -183,16 +175,14 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 def score_table(frame: pd.DataFrame, entries: Sequence[str]) -> pd.DataFrame:
     """Return every statistic with its interval, best published F1 on top, as text."""
-    present = [name for name in figures.PANELS if len(scalars(frame, name))]
+    present = {name: rows for name in figures.PANELS if len(rows := scalars(frame, name))}
     means = scalars(frame, "f1")["mean"]
     return pd.DataFrame(
         {
             "method": entry,
             **{
-                figures.PANELS[name][0]: two_digit_interval(scalars(frame, name).loc[entry])
-                if entry in scalars(frame, name).index
-                else "–"
-                for name in present
+                figures.PANELS[name][0]: two_digit_interval(rows.loc[entry]) if entry in rows.index else "–"
+                for name, rows in present.items()
             },
         }
         for entry in sorted((entry for entry in entries if entry in means.index), key=lambda entry: -means[entry])
@@ -230,20 +220,18 @@ def paired_section(results: Results) -> HTML | None:
         values = paired.pivot_by_method(frame, statistic)
         if values.shape[1] < 2 or len(values) < 2:
             return None
-        own = [entry for entry in figures.select_method(results, "h_shap") if entry in values]
-        champion = paired.order(values[own] if own else values, "higher")[0]
+        hierarchical = [entry for entry in figures.select_method(results, "h_shap") if entry in values]
+        champion = paired.order(values[hierarchical or list(values)], "higher")[0]
         pairs = paired.pairs(values, "higher")
         rows = []
         for pair in pairs[(pairs["better"] == champion) | (pairs["worse"] == champion)].to_dict("records"):
             sign = 1 if pair["better"] == champion else -1
             ends = np.clip(sorted((sign * pair["low"], sign * pair["high"])), -1, 1)  # a difference of two shares
-            other = pair["worse" if sign > 0 else "better"]
+            difference = {"mean": sign * pair["difference"], "low": ends[0], "high": ends[1]}
             rows.append(
                 {
-                    "against": other,
-                    "difference": two_digit_interval(
-                        {"mean": sign * pair["difference"], "low": ends[0], "high": ends[1]}
-                    ),
+                    "against": pair["worse" if sign > 0 else "better"],
+                    "difference": two_digit_interval(difference),
                     "higher in": share(pair["wins"] if sign > 0 else 1 - pair["wins"]),
                     "p (Holm)": probability(pair["p_holm"]),
                 }
@@ -317,8 +305,9 @@ def runtime_section(results: Results) -> HTML:
                 numbers=tabulate_costs(scalars(frame, statistic), seconds=time["mean"]),
             )
         )
-    excluded = sorted({file["seconds_exclude"] for files in results.metadata.values() for file in files
-                       if file.get("seconds_exclude")})  # fmt: skip
+    excluded = sorted(
+        {file.get("seconds_exclude") for files in results.metadata.values() for file in files} - {None, ""}
+    )
     remark = f" Excluded from the time: {'; '.join(excluded)}." if excluded else ""
     return join_parts(*parts, note(f"Device: {', '.join(devices)}.{remark}"))
 

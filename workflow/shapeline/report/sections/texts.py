@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from shapeline.datasets import text, tokenizer
+from shapeline.datasets import text
 from shapeline.datasets.text import PAIR
 from shapeline.report import experiment
 from shapeline.report.colours import LEVELS
 from shapeline.report.elements import HTML, join_parts, note
 from shapeline.report.experiment import Results, choose_instances, scalars
-from shapeline.report.formatting import format_evaluations, number, two_digits
-from shapeline.report.sections.images import intervals, order_note, signless
+from shapeline.report.formatting import format_count, format_evaluations, number, two_digits
+from shapeline.report.sections.images import intervals, list_words, order_note, signless
 from shapeline.report.sections.method_agreement import centre_rows, cosines
 
 MAX_METHODS = 5  # methods on a page of documents
@@ -152,12 +152,11 @@ def sentence_table(
             facts = ["–", "–", "–"]
         else:
             limit = _limit(scores)
-            flow = f'<td class="flow">{" ".join(_spans(text_words, scores, limit))}</td>'
-            cells = _align_words(text_words, scores, limit) if aligned else flow
-            same = entry == exact
+            cells = _write_cells(text_words, scores, limit, aligned)
+            same, of_entry = entry == exact, (units or {}).get(entry, unit)
             facts = ["–" if same else two_digits(value) for value in _correlations(scores, scores_by_entry[exact])]
-            own = (units or {}).get(entry, unit)
-            facts.append("± " + number(limit, 2, whole=False) + (f" {own or '(no unit)'}" if own != unit else ""))
+            other = f" {of_entry or '(no unit)'}" if of_entry != unit else ""
+            facts.append(f"± {number(limit, 2, whole=False)}{other}")
         if evaluations is not None:
             facts.append(format_evaluations(evaluations.get(entry)))
         rest = "".join(f'<td class="number">{fact}</td>' for fact in facts)
@@ -170,8 +169,11 @@ def sentence_table(
     )
 
 
-def _align_words(text_words: Sequence[str], scores: np.ndarray, limit: float) -> str:
+def _write_cells(text_words: Sequence[str], scores: np.ndarray, limit: float, aligned: bool) -> str:
+    """Return a cell per word with its score (aligned), or one cell with all words."""
     spans = _spans(text_words, scores, limit)
+    if not aligned:
+        return f'<td class="flow">{" ".join(spans)}</td>'
     cells = (f"{span}<small>{_format_signed(score, limit)}</small>" for span, score in zip(spans, scores, strict=True))
     return "".join(f'<td class="word">{cell}</td>' for cell in cells)
 
@@ -190,9 +192,8 @@ def _correlations(scores: np.ndarray, exact: np.ndarray | None) -> tuple[float, 
 
 def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
     """Return picked rows of a text experiment's instances (with their text) as documents; a label of -1 is unknown."""
-    card = results.dataset_card
+    card, texts = results.dataset_card, list_words(results, picked)
     known = set(card["vocabulary"]) if card["unit"] == "word" and "words" not in picked else None
-    texts = [tokenizer.list_words(text, card) for text in picked["text"]] if "words" not in picked else picked["words"]
     values = results.select_scores(picked["instance"])
     units = {entry: experiment.find_unit(results, entry) for entry in results.scores}
     half = intervals(results, picked["instance"])
@@ -206,7 +207,7 @@ def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
             probability=row["probability"],
             explained=experiment.find_other_class(results, row),
             unknown=None if known is None else np.array([word not in known for word in text], bool),
-            note=_cut(row, len(text), card["unit"]),
+            note=_describe_cut(row, len(text), card["unit"]),
             units=units,
             second=row.get("second"),
             unsure={
@@ -219,13 +220,12 @@ def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
     ]
 
 
-def _cut(row: Mapping, kept: int, unit: str) -> str:
-    """Return a note on a document (a row of the instances) that is longer than the model's input."""
-    own = "words_cut" in row  # by a custom tokenizer
-    whole = kept + row["words_cut"] if own else len(text.split_words(row["text"], unit, len(row["text"]) + 1))
-    if whole == kept:
-        return ""
-    return f"cut to its {'last' if unit == 'word' and not own else 'first'} {number(kept)} of {number(whole)} words"
+def _describe_cut(row: Mapping, count: int, unit: str) -> str:
+    """Return a note on a document (a row of the instances) that is longer than the model's input of count words."""
+    is_custom = "words_cut" in row  # by a custom tokenizer
+    total = count + row["words_cut"] if is_custom else len(text.split_words(row["text"], unit, len(row["text"]) + 1))
+    side = "last" if unit == "word" and not is_custom else "first"
+    return "" if total == count else f"cut to its {side} {number(count)} of {number(total)} words"
 
 
 def document_page(documents: Iterable[Document], unit: str = "nats", entries: Sequence[str] | None = None) -> HTML:
@@ -239,16 +239,15 @@ def _document(document: Document, unit: str, entries: Sequence[str]) -> str:
     classes = f"{truth}predicted {document.prediction} (P = {document.probability:.3f})"
     classes += f", explained {document.explained}" if document.explained else ""
     mark = '<span class="flag">⚠ misclassified: </span>' if wrong else ""
-    count = f"{number(len(document.words))} word{'s' if len(document.words) != 1 else ''}"
+    count = format_count(len(document.words), "word")
     if document.second is not None:
         count += f", {number(document.second)} of them in the first sentence"
     more = f"; {document.note}" if document.note else ""
 
     def write(entry: str) -> str:
-        own = document.units.get(entry, unit)
-        shown = document.mask_unsure(entry)
+        shown, of_entry = document.mask_unsure(entry), document.units.get(entry, unit)
         unsure = entry in document.unsure and bool(np.any(document.scores[entry]))
-        return words(document.words, shown, own, None, document.unknown, document.second, unsure).data
+        return words(document.words, shown, of_entry, None, document.unknown, document.second, unsure).data
 
     blocks = "".join(
         f'<div class="explained"><b>{html.escape(entry).replace("_", "_<wbr>")}</b><div>{write(entry)}</div></div>'
@@ -262,8 +261,9 @@ def _document(document: Document, unit: str, entries: Sequence[str]) -> str:
 
 def explanations(results: Results) -> HTML:
     """Return a few documents as coloured words, including misclassified ones; custom texts with every method."""
-    own = results.instances[results.instances["instance"] < 0]
-    if len(own):
+    read = reading_note(experiment.describe_explained_class(results), signless(results))
+    custom = results.instances[results.instances["instance"] < 0]
+    if len(custom):
         tables = [
             sentence_table(
                 *(document.words, dict(sorted(document.scores.items(), key=lambda item: item[0] != results.exact))),
@@ -271,23 +271,14 @@ def explanations(results: Results) -> HTML:
                 row["text"].replace(PAIR, " / "),
                 units=document.units,
             )
-            for document, row in zip(build_documents(results, own), own.to_dict("records"), strict=True)
+            for document, row in zip(build_documents(results, custom), custom.to_dict("records"), strict=True)
         ]
-        read = reading_note(experiment.describe_explained_class(results), signless(results))
         return join_parts(read, *tables, order_note(results))
     picked = choose_documents(results.instances, int(results.settings.get("n_shown") or 4) + 2)
     entries = _choose_methods(results)
-    more = (
-        note(f"Shown are {', '.join(entries)}: the methods with the best deletion AUC, and the best control.")
-        if entries
-        else None
-    )
-    return join_parts(
-        reading_note(experiment.describe_explained_class(results), signless(results)),
-        more,
-        document_page(build_documents(results, picked), results.value_unit, entries),
-        order_note(results),
-    )
+    shown = f"Shown are {', '.join(entries or ())}: the methods with the best deletion AUC, and the best control."
+    page = document_page(build_documents(results, picked), results.value_unit, entries)
+    return join_parts(read, note(shown) if entries else None, page, order_note(results))
 
 
 def _choose_methods(results: Results) -> list[str] | None:
