@@ -30,12 +30,12 @@ def ratios(means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
         line = means[means["estimator"] == name].sort_values("times")
         across = line["times"] * 1.025 ** (index - len(styles) / 2)  # bars side by side
         axes.vlines(across, line["low"], line["high"], color=style.colour, alpha=0.6, linewidth=1.4)
-        axes.plot(
-            across, line["ratio"], style.marker, linestyle=style.line, color=style.colour, markersize=5.5, label=name
-        )
+        look = {"linestyle": style.line, "color": style.colour, "markersize": 5.5}
+        axes.plot(across, line["ratio"], style.marker, label=name, **look)
     axes.set(yscale="log", ylabel="error over kernel_shap's, lower is better")
     _budgets(axes, means)
-    axes.set_yticks(ticks := [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10) if _within(axes, tick)], map(str, ticks))
+    low, high = axes.get_ylim()
+    axes.set_yticks(ticks := [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10) if low <= tick <= high], map(str, ticks))
     drawing.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
     return drawing
 
@@ -48,26 +48,17 @@ def errors(measured: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     rows = math.ceil(len(games) / columns)
     high = 1.1 + 2.1 * rows
     drawing = Figure(figsize=(WIDTH, high))  # a constrained layout takes two seconds
-    indices = {
-        "left": 0.065,
-        "right": 0.995,
-        "bottom": 1.0 / high,
-        "top": 1 - 0.3 / high,
-        "wspace": 0.35,
-        "hspace": 0.35,
-    }
-    panels = drawing.subplots(rows, columns, squeeze=False, gridspec_kw=indices)
+    sides = {"left": 0.065, "right": 0.995, "bottom": 1.0 / high, "top": 1 - 0.3 / high}
+    panels = drawing.subplots(rows, columns, squeeze=False, gridspec_kw={**sides, "wspace": 0.35, "hspace": 0.35})
     for axes, game in zip(panels.flat, games, strict=False):
-        own = measured[measured["game"] == game]
+        of_game = measured[measured["game"] == game]
         for name, style in styles.items():
-            line = own[own["estimator"] == name].sort_values("times")
-            axes.plot(
-                line["times"], line["rmse"], style.marker, linestyle=style.line, color=style.colour, markersize=3.5,
-                linewidth=1.2, label=name,
-            )  # fmt: skip
+            line = of_game[of_game["estimator"] == name].sort_values("times")
+            look = {"linestyle": style.line, "color": style.colour, "markersize": 3.5, "linewidth": 1.2}
+            axes.plot(line["times"], line["rmse"], style.marker, label=name, **look)
         axes.set(yscale="log")
         axes.set_title(game, fontsize=8.5, y=1)  # a fixed y, since automatic placement is slow
-        _budgets(axes, own, "")
+        _budgets(axes, of_game, "")
     for axes in panels.flat[len(games) :]:
         axes.set_visible(False)
     handles, names = panels[0, 0].get_legend_handles_labels()
@@ -82,11 +73,6 @@ def _budgets(axes: Axes, frame: pd.DataFrame, label: str = "evaluations / d") ->
     axes.set(xscale="log", xlabel=label)
     axes.set_xticks(times, [number(one) for one in times])
     axes.minorticks_off()
-
-
-def _within(axes: Axes, tick: float) -> bool:
-    low, high = axes.get_ylim()
-    return low <= tick <= high
 
 
 GP = "gp_shapley"
@@ -195,11 +181,9 @@ def game_section(found: Accuracy) -> HTML:
 
 def cost_section(found: Accuracy) -> HTML:
     """Return seconds without the model, and the cost per evaluation from which the Gaussian process leads."""
-    measured = found.measured
-    times = 4
-    seconds = measured[measured["times"] == times].pivot_table(
-        index=["game", "d"], columns="estimator", values="seconds", sort=False
-    )
+    measured, times = found.measured, 4
+    rows = measured[measured["times"] == times]
+    seconds = rows.pivot_table(index=["game", "d"], columns="estimator", values="seconds", sort=False)
     shown = (1e3 * seconds[TIMED]).map(lambda one: number(one, 2)).rename_axis(columns=None).reset_index()
     pays = accuracy.find_break_even(measured, GP).xs(times, level="times").reindex(shown["game"])
     column = f"break-even of {GP}, µs per evaluation"

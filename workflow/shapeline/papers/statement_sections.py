@@ -270,16 +270,11 @@ def list_plain_entries(results: Results) -> list[str]:
 
 def visits_section(results: Results, truth: np.ndarray | None) -> HTML:
     """Return theorem 3.2 against simulation and against the nodes visited on the trained model (figure 1)."""
-    having = None if truth is None else truth.any(axis=(1, 2))
-    entries = (
-        []
-        if truth is None
-        else [
-            entry for entry in list_plain_entries(results) if len(read_details(results.scores[entry], "visited_nodes"))
-        ]
-    )
-    if not entries or not having.any():
+    plain = list_plain_entries(results)
+    entries = [entry for entry in plain if len(read_details(results.scores[entry], "visited_nodes"))]
+    if not entries or truth is None or not truth.any():
         return note("Not available: needs h_shap with an absolute threshold of 0, and images with a true region.")
+    having = truth.any(axis=(1, 2))
     rows, panels = [], []
     for entry in entries:
         size = parameters(results, entry).get("min_size", 1)
@@ -331,31 +326,17 @@ def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]
     ):
         low, high = min(rho.min() / 2, 0.5), min(1.0, 4 * rho.max())
         fine = np.geomspace(max(low, 0.2 / n), high, 80)
-        axes.plot(
-            fine,
-            [visited_nodes.expected_visited_nodes(n, 4, float(density)) for density in fine],
-            color=INK,
-            label="theorem 3.2",
+        expected = [visited_nodes.expected_visited_nodes(n, 4, float(density)) for density in fine]
+        axes.plot(fine, expected, color=INK, label="theorem 3.2")
+        points, count = np.geomspace(fine[0], fine[-1], 6), max(20, min(MAX_RUNS, MAX_LEAVES // n))
+        runs = [visited_nodes.simulate_visits(n, 4, float(density), count).nodes for density in points]
+        means, error = zip(
+            *((nodes.mean(), 1.96 * nodes.std(ddof=1) / len(nodes) ** 0.5) for nodes in runs), strict=True
         )
-        points = np.geomspace(fine[0], fine[-1], 6)
-        runs = [
-            visited_nodes.simulate_visits(n, 4, float(density), max(20, min(MAX_RUNS, MAX_LEAVES // n))).nodes
-            for density in points
-        ]
-        error = [1.96 * nodes.std(ddof=1) / len(nodes) ** 0.5 for nodes in runs]
-        axes.errorbar(
-            points,
-            [nodes.mean() for nodes in runs],
-            error,
-            fmt="s",
-            color=QUIET,
-            markersize=4.5,
-            label="simulated OR games",
-        )
+        axes.errorbar(points, means, error, fmt="s", color=QUIET, markersize=4.5, label="simulated OR games")
         axes.plot(rho, visited, "o", color=FIRST, alpha=0.45, markersize=4, label="the trained model")
-        axes.plot(
-            rho, ideal, "o", color=SECOND, markerfacecolor="none", alpha=0.6, markersize=4, label="OR over true pixels"
-        )
+        hollow = {"color": SECOND, "markerfacecolor": "none", "alpha": 0.6, "markersize": 4}
+        axes.plot(rho, ideal, "o", label="OR over true pixels", **hollow)
         axes.set(
             xscale="log", yscale="log", title=f"{entry}, n = {number(n)}",
             xlabel="ρ, share of leaves with a true pixel", ylabel="nodes visited",
@@ -376,30 +357,25 @@ def theory_link(results: Results, what: str) -> HTML | None:
 
 def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
     """Return theorem 3.4: bound against cosine of h-Shap's map to the Shapley map of an OR over true pixels."""
-    entries = (
-        []
-        if truth is None
-        else [entry for entry in select_method(results, "h_shap") if is_quadrant_h_shap(results, entry)]
-    )
-    if not entries or not truth.any():
+    entries = [entry for entry in select_method(results, "h_shap") if is_quadrant_h_shap(results, entry)]
+    if not entries or truth is None or not truth.any():
         return note("Not available: needs h_shap on pixels, and images with a true region.")
     rows, shown = [], {}
     for entry in entries:
-        likeness = cosines(results, truth, entry)
-        if likeness.empty:
+        frame = cosines(results, truth, entry)
+        if frame.empty:
             continue
-        shown[entry] = likeness
+        shown[entry] = frame
+        largest = _largest_leaf(truth.shape[1:], parameters(results, entry).get("min_size", 1))
         rows.append(
             {
                 "method": entry,
-                "largest leaf (cells)": number(
-                    _largest_leaf(truth.shape[1:], parameters(results, entry).get("min_size", 1))
-                ),
-                "bound": two_digits(likeness["bound"].mean()),
-                "trained model": two_digits(likeness["cosine"].mean()),
-                "at or above the bound": share((likeness["cosine"] >= likeness["bound"] - 1e-9).mean()),
-                "leaves that touch": two_digits(likeness["ideal"].mean()),
-                "of them above": share((likeness["ideal"] >= likeness["bound"] - 1e-9).mean()),
+                "largest leaf (cells)": number(largest),
+                "bound": two_digits(frame["bound"].mean()),
+                "trained model": two_digits(frame["cosine"].mean()),
+                "at or above the bound": share((frame["cosine"] >= frame["bound"] - 1e-9).mean()),
+                "leaves that touch": two_digits(frame["ideal"].mean()),
+                "of them above": share((frame["ideal"] >= frame["bound"] - 1e-9).mean()),
             }
         )
     return join_parts(
@@ -460,9 +436,8 @@ def cosine_strips(by_entry: Mapping[str, pd.DataFrame], styles: Mapping[str, Sty
     for index, (entry, frame) in enumerate(by_entry.items()):
         aside = 0.2 * (np.arange(len(frame)) * 0.618 % 1 - 0.5)
         axes.plot(index - 0.15 + aside, frame["cosine"], "o", color=styles[entry].colour, alpha=0.5, markersize=4)
-        axes.plot(
-            index + 0.15 + aside, frame["ideal"], "o", color=QUIET, markerfacecolor="none", alpha=0.6, markersize=4
-        )
+        hollow = {"color": QUIET, "markerfacecolor": "none", "alpha": 0.6, "markersize": 4}
+        axes.plot(index + 0.15 + aside, frame["ideal"], "o", **hollow)
         axes.plot([index - 0.36, index + 0.36], [frame["bound"].mean()] * 2, color=EXACT, linewidth=1.8)
     axes.set_xticks(range(len(by_entry)), list(by_entry))
     axes.set(ylabel="cosine", ylim=(-0.02, 1.02), xlim=(-0.6, len(by_entry) - 0.4))

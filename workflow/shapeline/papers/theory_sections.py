@@ -82,6 +82,12 @@ def _statements(checks: Checks) -> list[dict[str, str]]:
     deviation = max(abs(mean - expected) / error for *_, expected, mean, error in checks.hierarchy.visits)
     below = max(bound - lowest for _, _, bound, lowest, _ in checks.hierarchy.similarity)
     costly = checks.hierarchy.costly - checks.hierarchy.costly_empty
+    size = f"{number(deviation, 2)} standard errors off"
+    visits = f"holds (at most {size})" if deviation < 5 else f"⚠ {size}"
+    cost = f"⚠ exceeded {costly} times" if costly else "holds for k ≥ 1"
+    similarity = "holds" if below < ROUNDING else f"⚠ below by {number(below, 2)}"
+    myerson = [max(getattr(row, name) for row in checks.myerson) for name in ("printed", "corrected")]
+    banzhaf = max(row.discrepancy for row in checks.banzhaf)
     rows = [
         (f"Kernel proof: {row.statement}", "Lundberg 2017", verdict(row.printed_error), verdict(row.corrected_error))
         for row in kernel
@@ -90,44 +96,12 @@ def _statements(checks: Checks) -> list[dict[str, str]]:
         ("Solution of least squares with any weight q(s)", "Charnes et al. 1988", verdict(symmetric), ""),
         ("Lemma 1, a sum of binomials", "Chen et al. 2018", verdict(checks.lemma_1), ""),
         ("Theorem 1: L-Shapley is within 4ε", "Chen et al. 2018", _describe_bounds(local), ""),
-        (
-            "Theorem 2: C-Shapley is within 6ε",
-            "Chen et al. 2018",
-            _describe_bounds(printed),
-            _describe_bounds(connected),
-        ),
-        (
-            "§4.2: C-Shapley of order d is the Myerson value",
-            "Chen et al. 2018",
-            verdict(max(row.printed for row in checks.myerson)),
-            verdict(max(row.corrected for row in checks.myerson)),
-        ),
-        (
-            "Theorem 6.1: MIM in a game is a multiple of Banzhaf",
-            "Sliwinski et al. 2019",
-            verdict(max(row.discrepancy for row in checks.banzhaf)),
-            "",
-        ),
-        (
-            "Theorem 3.2: expected nodes that h-Shap visits",
-            "Teneggi et al. 2021",
-            f"holds (at most {number(deviation, 2)} standard errors off)"
-            if deviation < 5
-            else f"⚠ {number(deviation, 2)} standard errors off",
-            "",
-        ),
-        (
-            "Remark 3.1: h-Shap costs at most 2ᵞ k logᵧ n",
-            "Teneggi et al. 2021",
-            "holds for k ≥ 1" if costly == 0 else f"⚠ exceeded {costly} times",
-            "",
-        ),
-        (
-            "Theorem 3.4: least similarity of h-Shap to Shapley",
-            "Teneggi et al. 2021",
-            "holds" if below < ROUNDING else f"⚠ below by {number(below, 2)}",
-            "",
-        ),
+        ("Theorem 2: C-Shapley is within 6ε", "Chen et al. 2018", *map(_describe_bounds, (printed, connected))),
+        ("§4.2: C-Shapley of order d is the Myerson value", "Chen et al. 2018", *map(verdict, myerson)),
+        ("Theorem 6.1: MIM in a game is a multiple of Banzhaf", "Sliwinski et al. 2019", verdict(banzhaf), ""),
+        ("Theorem 3.2: expected nodes that h-Shap visits", "Teneggi et al. 2021", visits, ""),
+        ("Remark 3.1: h-Shap costs at most 2ᵞ k logᵧ n", "Teneggi et al. 2021", cost, ""),
+        ("Theorem 3.4: least similarity of h-Shap to Shapley", "Teneggi et al. 2021", similarity, ""),
         ("Theorem 4.2: MIM alone keeps the axioms", "Sliwinski et al. 2019", _describe_search(checks.uniqueness), ""),
         *_short_statements(checks.identities),
     ]
@@ -158,9 +132,7 @@ def _describe_search(search: Search) -> str:
 
 def _describe_bounds(cases: tuple[float, int, int]) -> str:
     share, _, violated = cases
-    if violated:
-        return f"⚠ violated in {violated} cases"
-    return f"holds (at most {100 * share:.0f} % of the bound)"
+    return f"⚠ violated in {violated} cases" if violated else f"holds (at most {100 * share:.0f} % of the bound)"
 
 
 def _cases(checks: Checks, key: str, which: str = "all") -> tuple[float, int, int]:
@@ -246,9 +218,8 @@ def neighbourhood_section() -> HTML:
     for order in (1, 2):  # order 3 has 847,472 sets, which takes seconds
         window = sorted(graphs.neighborhood(grid, 40, order))
         connected = graphs.connected_table(graphs.adjacency(grid, window), window.index(40))
-        rows.append({"order k": order, "features": len(window)})
-        rows[-1] |= {"L-Shapley: all sets with i": number(2 ** (len(window) - 1))}
-        rows[-1] |= {"C-Shapley: connected ones": number(len(connected))}
+        counts = {"L-Shapley: all sets with i": 2 ** (len(window) - 1), "C-Shapley: connected ones": len(connected)}
+        rows.append({"order k": order, "features": len(window)} | {name: number(n) for name, n in counts.items()})
     return join_parts(
         figure(
             neighbourhoods(),
@@ -276,7 +247,7 @@ def approximation_section(checks: Checks) -> HTML:
                 "estimator and bound": name,
                 "cases": number(cases),
                 "bound violated": f"⚠ {violated}" if violated else "never",
-                "largest error, share of its bound": f"{number(share, 2)}",
+                "largest error, share of its bound": number(share, 2),
                 "largest error at coupling 0": number(_measure_uncoupled(runs, key), 2),
             }
         )
@@ -386,11 +357,11 @@ def uniqueness_section(checks: Checks) -> HTML:
     return join_parts(
         table(pd.DataFrame(rows), "Other terms of a measure", text=["term"]),
         note(
-            "No sum of them satisfies all axioms: with coefficients of length 1 the residue is at least "
-            f"{number(result.others, 2)} at least, whatever of MIM is added. MIM with four α breaks none "
-            f"(largest residue {number(result.mim, 2)}). Lemma 4.1 stands for monotonicity: a new point y "
-            "moves the influence along y − x alone. This is a search among these terms, no proof, and continuity is "
-            "not tested: 1/r and 1/r² violate it (see the influence pages)."
+            "No sum of them satisfies all axioms: with coefficients of length 1 the residual is at least "
+            f"{number(result.others, 2)}, also where a multiple of MIM is added. MIM with four choices of α "
+            f"violates none (largest residual {number(result.mim, 2)}). Lemma 4.1 represents monotonicity: a new point "
+            "y moves the influence only along y − x. This is a search among these terms and not a proof. It does not "
+            "test continuity, which 1/r and 1/r² violate (see the influence pages)."
         ),
     )
 

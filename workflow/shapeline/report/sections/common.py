@@ -33,10 +33,14 @@ from shapeline.report.tables import TOP
 def top(
     title: str, answers: Answers, sentences: Iterable[str], facts: Mapping[str, object], cards: HTML | None = None
 ) -> HTML:
-    """Return the first screen of a page: title, recommended methods with their costs, other findings, key figures."""
+    """Return the first screen of a page: title, recommended methods with their costs, other findings, key figures.
+
+    facts: name -> value, None where it is not known.
+    """
     items = [f"<li><b>{html.escape(short)}</b> {html.escape(more)}</li>" for short, more in answers]
     items += [f"<li>{html.escape(text)}</li>" for text in sentences]
-    cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in facts.items())
+    shown = {name: value for name, value in facts.items() if value is not None}
+    cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in shown.items())
     above, listed = cards.data if cards else "", f'<ul class="headlines">{"".join(items)}</ul>'
     return HTML(f'<h1>{html.escape(title)}</h1>{above}{listed}<div class="key">{cells}</div>')
 
@@ -44,19 +48,17 @@ def top(
 def header(results: Results, cards: HTML | None = None, found: str = "") -> HTML:
     """Return the top of the page; cards: the recommendations; found: the most important features, in a sentence."""
     headline, budget = findings.headline(results), results.settings.get("budget")
+    accuracy, r2 = (headline[name] for name in ("accuracy", "r2"))
     facts = {
-        "test accuracy": share(headline["accuracy"]) if headline["accuracy"] is not None else "–",
-        "test R²": number(headline["r2"], 2),
+        "test accuracy": ("–" if accuracy is None else share(accuracy)) if results.model_card and r2 is None else None,
+        "test R²": None if r2 is None else number(r2, 2),
         "instances explained": number(headline["instances"]),
         "methods compared": number(len(results.entries)),
         "features (d)": number(results.d),
-        **({"budget (evaluations)": number(budget * results.d)} if budget else {}),
+        "budget (evaluations)": number(budget * results.d) if budget else None,
         "evaluations": number(headline["evaluations"]),
         "failed rows": number(headline["failures"]),
     }
-    facts.pop("test R²" if headline["r2"] is None else "test accuracy")
-    if not results.model_card:
-        facts.pop("test accuracy")
     reason = [] if cards else [_no_recommendation(headline["instances"])]
     meant = explain_unit(results.value_unit) if results.model_card else ""
     sentences = [*reason, *filter(None, [found, meant]), *findings.headlines(results, bool(cards))]

@@ -288,17 +288,14 @@ def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
 
 def rank_over_criteria(evidence: Sequence[Evidence]) -> HTML | None:
     """Return ranks per criterion and Kendall's W; None where fewer than two criteria rank the same three methods."""
-    common = (
-        [entry for entry in evidence[0].values if all(entry in answer.values for answer in evidence)]
-        if evidence
-        else []
-    )
-    if len(evidence) < 2 or len(common) < 3:
+    if len(evidence) < 2:
+        return None
+    common = [entry for entry in evidence[0].values if all(entry in answer.values for answer in evidence)]
+    if len(common) < 3:
         return None
     means = pd.DataFrame({answer.criterion.short: answer.values[common].mean() for answer in evidence})
-    signs = np.array([1 if answer.criterion.better == "lower" else -1 for answer in evidence])
-    agreement = paired.kendall_w((means * signs).to_numpy().T)
-    ranks = (means * signs).rank(method="min").astype(int)
+    losses = means * [1 if answer.criterion.better == "lower" else -1 for answer in evidence]
+    agreement, ranks = paired.kendall_w(losses.to_numpy().T), losses.rank(method="min").astype(int)
     ranks = ranks.loc[ranks.mean(axis=1).sort_values(kind="stable").index]
     ranked = pd.DataFrame(
         {
@@ -324,18 +321,14 @@ def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidenc
     """Return every experiment's recommendation per criterion (evidence: by experiment); a note where none exists."""
     rows = []
     for result in results:
-        chance = warn_near_chance(result)
         for answer in evidence[result.experiment]:
-            within = None if chance else answer.within(result)
-            rows.append(
-                {
-                    "experiment": f"{result.experiment}, n = {number(len(answer.values))}",
-                    "criterion": answer.criterion.short,
-                    "within the budget": "⚠ model near chance" if chance else _short(answer, within),
-                    "at any cost": "–" if chance else _short(answer, answer.last),
-                    BY_TIME: "–" if chance else _short(answer, answer.recommend_by_time, seconds=True),
-                }
-            )
+            advices = ["⚠ model near chance", "–", "–"]
+            if not warn_near_chance(result):
+                advices = [_short(answer, answer.within(result)), _short(answer, answer.last)]
+                advices.append(_short(answer, answer.recommend_by_time, seconds=True))
+            row = {"experiment": f"{result.experiment}, n = {number(len(answer.values))}"}
+            row["criterion"] = answer.criterion.short
+            rows.append(row | dict(zip(("within the budget", "at any cost", BY_TIME), advices, strict=True)))
     if not rows:
         return note("No experiment has a metric that ranks its methods on at least six instances.")
     wrapped = ["criterion", "within the budget", "at any cost", BY_TIME]
@@ -369,10 +362,8 @@ def exclusions(answer: Evidence, results: Results) -> HTML | None:
     """Return the methods and instances that the comparison excludes, with reasons."""
     sentences = []
     if answer.absent:
-        verb = "is" if len(answer.absent) == 1 else "are"
-        sentences.append(
-            f"{join_names(list(answer.absent))} {verb} not compared: measured on fewer than half of the instances."
-        )
+        listed = f"{join_names(list(answer.absent))} {'is' if len(answer.absent) == 1 else 'are'}"
+        sentences.append(f"{listed} not compared: measured on fewer than half of the instances.")
     if incomplete := sorted(answer.incomplete & set(answer.values)):
         sentences.append(f"Never recommended: {join_names(incomplete)}, {NO_RULE}.")
     every = results.measured[answer.criterion.metric]["instance"].nunique()
@@ -395,16 +386,15 @@ OUTCOMES = {
 
 def choices_table(answer: Evidence) -> HTML | None:
     """Return the recommended method by budget; None where random scores are best at every cost."""
+    unit = f" ({answer.unit})" if answer.unit else ""
     choices = pd.DataFrame(
         {
             "evaluations at most": format_evaluations(limit),
             "recommended": advice.entry or "–",
             "evidence": OUTCOMES[advice.outcome],
             "best mean": advice.bounds.index[0],
-            f"mean of the best{f' ({answer.unit})' if answer.unit else ''}": number(
-                advice.bounds["mean"].iloc[0], whole=False
-            ),
-            f"margin{f' ({answer.unit})' if answer.unit else ''}": number(advice.margin, whole=False),
+            f"mean of the best{unit}": number(advice.bounds["mean"].iloc[0], whole=False),
+            f"margin{unit}": number(advice.margin, whole=False),
             "not distinguishable from": join_names(list(advice.rivals)) if advice.rivals else "–",
             "additional instances needed": number(float(f"{advice.needed:.2g}")) if advice.rivals else "–",
         }
@@ -437,7 +427,6 @@ def compare_with_best(answer: Evidence, results: Results) -> HTML:
                 "win rate of best": share(test["wins"]) if len(test) else "–",
             }
         )
-    rates = equal_methods_note(answer, results)
     return join_parts(
         table(pd.DataFrame(rows), f"Difference from {best}, the best mean", text=["method"]),
         note(
@@ -445,7 +434,7 @@ def compare_with_best(answer: Evidence, results: Results) -> HTML:
             "with Holm's correction. A small p shows a difference and not its size, so the recommendation does not "
             "use it."
         ),
-        rates,
+        equal_methods_note(answer, results),
     )
 
 

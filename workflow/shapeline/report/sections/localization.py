@@ -69,7 +69,7 @@ def header(results: Results, truth: np.ndarray | None, cards: HTML | None = None
         regions["with a true region"] = number(experiment.find_ids(results.instances)[with_truth].nunique())
         regions |= {"true pixels in them": share(truth[with_truth].mean())} if with_truth.any() else {}
     facts = {
-        **({"test accuracy": share(headline["accuracy"])} if headline["accuracy"] is not None else {}),
+        "test accuracy": None if headline["accuracy"] is None else share(headline["accuracy"]),
         "images explained": number(headline["instances"]),
         **regions,
         "methods compared": number(len(results.entries)),

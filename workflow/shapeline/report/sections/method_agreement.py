@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from shapeline.metrics.error import mean_ranks
 from shapeline.report import elements
 from shapeline.report.colours import FAINT, INK, PAPER
-from shapeline.report.elements import HTML, SIGNS, WIDTH, Style, figure, heading, join_parts, note, styled, table
+from shapeline.report.elements import HTML, SIGNS, WIDTH, Style, figure, fold, heading, join_parts, note, styled, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import dots
 from shapeline.report.formatting import interval, number, two_digit_interval, two_digits
@@ -83,22 +83,14 @@ def agreement(frame: pd.DataFrame, entries: Sequence[str]) -> Figure | None:
 
 def agreement_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Return every pair of methods with both means and intervals, the most similar first, as text."""
-    rank, cosine = (
-        frame[frame["statistic"] == name].set_index(["method", "other"]) for name in ("rank correlation", "cosine")
-    )
-    pairs = [
-        *rank.sort_values("mean", ascending=False, kind="stable").index,
-        *cosine.index.difference(rank.index, sort=False),
-    ]
-    columns = ["one", "other", "rank correlation", "cosine", "instances"]
-    return pd.DataFrame(
-        [
-            (*pair, *(two_digit_interval(part.loc[pair]) if pair in part.index else "–" for part in (rank, cosine)),
-             number((rank if pair in rank.index else cosine).loc[pair, "n"]))
-            for pair in pairs
-        ],
-        columns=columns,
-    )  # fmt: skip
+    indexed = frame.set_index(["method", "other"])
+    rank, cosine = (indexed[indexed["statistic"] == name] for name in ("rank correlation", "cosine"))
+    ranked = rank.sort_values("mean", ascending=False, kind="stable").index
+    rows = []
+    for pair in [*ranked, *cosine.index.difference(rank.index, sort=False)]:
+        means = [two_digit_interval(part.loc[pair]) if pair in part.index else "–" for part in (rank, cosine)]
+        rows.append((*pair, *means, number((rank if pair in rank.index else cosine).loc[pair, "n"])))
+    return pd.DataFrame(rows, columns=["one", "other", "rank correlation", "cosine", "instances"])
 
 
 def agreement_section(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]) -> HTML:
@@ -116,9 +108,7 @@ def agreement_section(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]
         figure(
             drawing, "Matrix of rank correlation and cosine between the scores of all methods", caption, numbers=frame
         ),
-        HTML(f"<details><summary>All {number(len(pairs))} pairs, with 95 % intervals</summary>"),
-        table(pairs, text=["other"]),
-        HTML("</details>"),
+        fold(f"All {number(len(pairs))} pairs, with 95 % intervals", table(pairs, text=["other"])),
     )
 
 
@@ -270,11 +260,11 @@ MAX_COMPARED = 2_000  # instances for an agreement to two digits
 def comparisons(results: Results) -> HTML:
     """Return the agreement of methods, the effect of context where run both ways, and ground-truth words."""
     ids = results.instances["instance"]
-    some = ids.iloc[np.linspace(0, len(ids) - 1, min(len(ids), MAX_COMPARED)).astype(int)]
-    scores = results.select_scores(some)
+    sample = ids.iloc[np.linspace(0, len(ids) - 1, min(len(ids), MAX_COMPARED)).astype(int)]
+    scores = results.select_scores(sample)
     parts = [heading("Agreement between methods"), agreement_section(scores)]
-    if len(some) < len(ids):
-        parts.append(note(f"Computed on {number(len(some))} of {number(len(ids))} instances, evenly spaced."))
+    if len(sample) < len(ids):
+        parts.append(note(f"Computed on {number(len(sample))} of {number(len(ids))} instances, evenly spaced."))
     pairs = context_pairs(results.entries)
     if pairs and "log_odds" in results.measured:
         compared = context_comparison(results.measured["log_odds"], scores, pairs)

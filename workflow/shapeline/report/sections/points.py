@@ -2,6 +2,7 @@
 beside bars; and the sections on measures that use no model."""
 
 import html
+import itertools
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,14 +31,18 @@ MAX_COMPARED = 1000  # instances; a larger sample changes no printed digit
 
 def list_data_entries(results: Results, methods: Iterable[str] | None = None) -> list[str]:
     """Return the entries whose scores use only data, in order; restricted to `methods` where these are given."""
-    chosen = None if methods is None else set(methods)
+    chosen = METHODS if methods is None else methods
+    entries = {entry: settings for entry, settings in results.entries.items() if entry in results.scores}
     return [
         entry
-        for entry, settings in results.entries.items()
-        if entry in results.scores
-        and settings.get("family") == "data"
-        and (chosen is None or settings["method"] in chosen)
+        for entry, settings in entries.items()
+        if settings.get("family") == "data" and settings["method"] in chosen
     ]
+
+
+def list_model_free_entries(results: Results) -> list[str]:
+    """Return the entries whose method never evaluates a model."""
+    return [entry for entry in list_data_entries(results) if not METHODS[results.entries[entry]["method"]].needs_model]
 
 
 def cosine(first: Sequence[np.ndarray | None], second: Sequence[np.ndarray | None]) -> np.ndarray:
@@ -52,9 +57,7 @@ def cosine(first: Sequence[np.ndarray | None], second: Sequence[np.ndarray | Non
 
 def cosine_pairs(vectors: Mapping[str, Sequence[np.ndarray | None]]) -> dict[tuple[str, str], np.ndarray]:
     """Return the cosines of every pair of methods, in order; vectors (d,) per instance, None for a failure."""
-    entries = list(vectors)
-    pairs = [(first, second) for index, first in enumerate(entries) for second in entries[index + 1 :]]
-    return {pair: cosine(*(vectors[entry] for entry in pair)) for pair in pairs}
+    return {pair: cosine(*(vectors[entry] for entry in pair)) for pair in itertools.combinations(vectors, 2)}
 
 
 def sparse_rows(frame: pd.DataFrame) -> pd.DataFrame:
@@ -71,24 +74,24 @@ def header(results: Results, cards: HTML | None = None) -> HTML:
     headline, card = findings.headline(results), results.model_card
     sizes = experiment.count_rows(results.dataset_card)
     rows = sizes.get("train", 0) if card else sum(sizes.values())
-    key = {
+    n_measures = len(list_data_entries(results))
+    facts = {
         "instances explained": number(headline["instances"]),
         "labelled rows": number(rows),
         "features (d)": number(results.d),
-        "measures from data": number(len(list_data_entries(results))),
-        **({"other methods": number(len(results.entries) - len(list_data_entries(results)))} if card else {}),
-        **({"test accuracy": share(headline["accuracy"])} if headline["accuracy"] is not None else {}),
-        **({"test R²": number(headline["r2"], 2)} if headline["r2"] is not None else {}),
+        "measures from data": number(n_measures),
+        "other methods": number(len(results.entries) - n_measures) if card else None,
+        "test accuracy": None if headline["accuracy"] is None else share(headline["accuracy"]),
+        "test R²": None if headline["r2"] is None else number(headline["r2"], 2),
         "failed rows": number(headline["failures"]),
     }
     answers = () if cards else _costs(results)
-    return common.top(headline["title"], answers, sentences(results, rows, bool(cards)), key, cards)
+    return common.top(headline["title"], answers, sentences(results, rows, bool(cards)), facts, cards)
 
 
 def _costs(results: Results) -> list[tuple[str, str]]:
     """Return the cost per instance of each measure, where no metric ranks them."""
-    free = [entry for entry in list_data_entries(results) if not METHODS[results.entries[entry]["method"]].needs_model]
-    each = 1000 * experiment.average_seconds(results).reindex(free)
+    each = 1000 * experiment.average_seconds(results).reindex(list_model_free_entries(results))
     times = ", ".join(f"{entry} {number(time, 2, whole=False)} ms" for entry, time in each.items() if np.isfinite(time))
     reason = (
         "Without a model no metric ranks the measures; compare their axioms and their agreement below. Cost per "
@@ -99,24 +102,19 @@ def _costs(results: Results) -> list[tuple[str, str]]:
 
 def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
     """Return the findings as sentences; rows: labelled rows read; advised: whether recommendations precede."""
-    free = [entry for entry in list_data_entries(results) if not METHODS[results.entries[entry]["method"]].needs_model]
     count = number(len(results.instances))
-    measures = ", ".join(free) or "no measure"
+    measures = ", ".join(list_model_free_entries(results)) or "no measure"
     lines = [f"Influence of each feature at {count} instances, from {number(rows)} labelled rows only ({measures})."]
     if results.model_card:
         lines += findings.headlines(results, advised)
     else:
         lines.append("No model is used; a class named below is the label of the instance.")
-    pair = _pair(results)
-    if pair:
-        values = cosine(*pair.values())
-        if len(values):
-            mim, parzen = pair
-            verdict = "no lower than" if values.mean() >= PAPER_COSINE else "below"
-            lines.append(
-                f"The mean cosine between {mim} and {parzen} over {number(len(values))} instances is "
-                f"{values.mean():.3f}, {verdict} the paper's {PAPER_COSINE} on its data."
-            )
+    if (pair := _pair(results)) and len(values := cosine(*pair.values())):
+        verdict = "no lower than" if values.mean() >= PAPER_COSINE else "below"
+        lines.append(
+            f"The mean cosine between {' and '.join(pair)} over {number(len(values))} instances is "
+            f"{values.mean():.3f}, {verdict} the paper's {PAPER_COSINE} on its data."
+        )
     empty = {entry: len(sparse_rows(results.scores[entry])) for entry in list_data_entries(results)}
     if any(empty.values()):
         listed = ", ".join(f"{entry} at {number(count)}" for entry, count in empty.items() if count)
@@ -166,17 +164,14 @@ def agreement_section(results: Results) -> HTML:
     pairs = {pair: values for pair, values in pairs.items() if len(values)}
     if not pairs:
         return note("Not available: fewer than two measures explained the same instances.")
-    main = tuple(_pair(results)) if tuple(_pair(results)) in pairs else next(iter(pairs))
-    drawing = cosine_histogram(pairs[main], paper=PAPER_COSINE if main == tuple(_pair(results)) else None)
-    caption = (
-        f"Cosine between {main[0]} and {main[1]} at {number(len(pairs[main]))} instances. The paper reports a mean of "
-        f"at least {PAPER_COSINE} over 8,000 points of another data set."
-    )
+    of_paper = tuple(_pair(results))
+    main = of_paper if of_paper in pairs else next(iter(pairs))
     return elements.pair(
         figure(
-            drawing,
+            cosine_histogram(pairs[main], paper=PAPER_COSINE if main == of_paper else None),
             f"Histogram of the cosine between {main[0]} and {main[1]}",
-            caption,
+            f"Cosine between {main[0]} and {main[1]} at {number(len(pairs[main]))} instances. The paper reports a mean "
+            f"of at least {PAPER_COSINE} over 8,000 points of another data set.",
             numbers=pd.DataFrame({"cosine": pairs[main]}),
         ),
         join_parts(
@@ -192,8 +187,7 @@ def cosine_table(pairs: Mapping[tuple[str, str], np.ndarray]) -> pd.DataFrame:
     for (first, second), values in pairs.items():
         low, median, high = map(_three, np.percentile(values, [5, 50, 95]))
         row = {"one": first, "other": second, "mean": _three(values.mean()), "median": median}
-        row["5 to 95 %"] = f"{low} to {high}"
-        rows.append({**row, "instances": number(len(values))})
+        rows.append(row | {"5 to 95 %": f"{low} to {high}", "instances": number(len(values))})
     return pd.DataFrame(rows)
 
 
@@ -317,7 +311,7 @@ READING = (
 def image_row(image: np.ndarray, name: str, maps: Sequence[InfluenceMap], sweep: bool = False) -> HTML:
     """Return an image (channels, height, width) in [0, 1], then every map beside (sweep: above) its shifted image."""
     title, *rest = name.split("\n")
-    alt = html.escape(", ".join(name.split("\n")), quote=True)
+    alt = html.escape(name.replace("\n", ", "))
     first = f"{_img(_grey(image), f'Image: {alt}')}<span><b>{html.escape(title)}</b></span>"
     first += "".join(f"<span>{html.escape(line)}</span>" for line in rest)
     cells = "".join(f'<div class="measure">{_draw_measure(image, measure, alt)}</div>' for measure in maps)
@@ -329,7 +323,7 @@ def _draw_measure(image: np.ndarray, measure: InfluenceMap, name: str) -> str:
     if measure.phi is None:
         return f'<span>{caption}</span><span class="flag">⚠ failed</span>'
     size = np.abs(measure.phi).max()
-    quoted = html.escape(measure.caption, quote=True)
+    quoted = html.escape(measure.caption)
     images = _img(tint_map(measure.phi), f"Influence map by {quoted}: {name}")
     images += _img(_grey(shift_image(image, measure.phi)), f"Image shifted along the influence by {quoted}: {name}")
     flag = f'<span class="flag">⚠ {html.escape(measure.warning)}</span>' if measure.warning else ""
@@ -364,19 +358,12 @@ def record_tables(results: Results, picked: pd.DataFrame) -> HTML:
     inputs = results.read_inputs(picked)
     parts = []
     for index, (row, point) in enumerate(zip(inputs, picked.to_dict("records"), strict=True)):
-        features = results.features_of(row)
-        title = ", ".join(experiment.name_instance(results, point).split("\n"))
-        parts += [
-            heading(title),
-            record_table(
-                experiment.name_features(results),
-                feature_values(row, features, results.dataset_card),
-                {entry: scores[entry][index] for entry in entries},
-            ),
-        ]
-    remarks = [
-        REMARKS[method] for method in REMARKS if method in {results.entries[entry]["method"] for entry in entries}
-    ]
+        values = feature_values(row, results.features_of(row), results.dataset_card)
+        of_row = {entry: scores[entry][index] for entry in entries}
+        parts.append(heading(experiment.name_instance(results, point).replace("\n", ", ")))
+        parts.append(record_table(experiment.name_features(results), values, of_row))
+    methods = {results.entries[entry]["method"] for entry in entries}
+    remarks = [remark for method, remark in REMARKS.items() if method in methods]
     return join_parts(*parts, note(" ".join([RECORD_READING, *remarks])))
 
 
@@ -413,16 +400,17 @@ def record_table(
         body.append(f'<tr><td>{name}</td><td class="number">{value}</td>{cells}</tr>')
     n_hidden = len(names) - len(order)
     more = note(f"{number(n_hidden)} features with smaller influence are not shown.") if n_hidden else None
-    listed = HTML(
-        f'<div class="wide"><table class="record"><thead><tr><th>feature</th><th class="number">value</th>{head}</tr>'
-        f"</thead><tbody>{''.join(body)}</tbody></table></div>"
+    return join_parts(
+        HTML(
+            '<div class="wide"><table class="record"><thead><tr><th>feature</th><th class="number">value</th>'
+            f"{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        ),
+        more,
     )
-    return join_parts(listed, more)
 
 
 def _bar(value: float, limit: float) -> str:
-    width = 50 * abs(value) / limit
-    side = "p" if value > 0 else "n"
+    width, side = 50 * abs(value) / limit, "p" if value > 0 else "n"
     bar = f'<u class="{side}" style="width: {width:.1f}%"></u>' if width >= 0.05 else ""
     return f'<td class="number">{formatting.align_columns(value, limit)}</td><td class="bar"><i>{bar}</i></td>'
 
@@ -512,9 +500,8 @@ def sweep_rows(swept: Sweep, images: np.ndarray, names: Sequence[str]) -> HTML:
             for value, phi, warned in zip(swept.values, maps, swept.warned, strict=True)
         ]
         rows.append(image_row(image, name, marked, sweep=True))
-    return join_parts(
-        heading(f"{swept.method}, {swept.symbol} from {swept.values[0]:g} to {swept.values[-1]:g}"), *rows
-    )
+    title = f"{swept.method}, {swept.symbol} from {swept.values[0]:g} to {swept.values[-1]:g}"
+    return join_parts(heading(title), *rows)
 
 
 def sweep_times(sweeps: Sequence[Sweep], rows: int) -> str:
