@@ -49,7 +49,7 @@ def test_superpixels_are_players_on_the_graph_of_their_neighbours(method):
     own = features.build_for({"kind": "superpixel", "segments": 9}, {"input_shape": image.shape}, image)
     masks = np.arange(2**own.d)[:, None] >> np.arange(own.d) & 1
     means = np.array([image[own.cells == feature].mean() for feature in range(own.d)])
-    touching = networkx.to_numpy_array(features.graph(own), nodelist=range(own.d))
+    touching = networkx.to_numpy_array(features.build_graph(own), nodelist=range(own.d))
     assert 6 <= own.d <= 12 and not touching.all(where=~np.eye(own.d, dtype=bool))
 
     def probabilities(images):
@@ -66,7 +66,7 @@ def test_superpixels_are_players_on_the_graph_of_their_neighbours(method):
     pictures = np.where(masks[:, own.cells].astype(bool), image, -1)
     game = probabilities(pictures.astype(np.float32))[:, 0]
     weights = ["paper"] if method == "c_shapley" else []
-    brute = getattr(games, method)(game, features.graph(own), 1, *weights, "absent")
+    brute = getattr(games, method)(game, features.build_graph(own), 1, *weights, "absent")
     np.testing.assert_allclose(found.scores[0], brute, atol=1e-6)
 
 

@@ -202,8 +202,8 @@ def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
     model, inputs, reference = cnn(), images(7), Reference(images(1, seed=1))
     masks = np.random.default_rng(4).random((100, 64)) < 0.5
     one = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", 1))
-    monkeypatch.setattr(execution, "MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
-    monkeypatch.setattr(execution, "KEPT_OUTPUTS", 40)
+    monkeypatch.setattr(execution, "MAX_MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
+    monkeypatch.setattr(execution, "MAX_BUFFERED_OUTPUTS", 40)
     for batch in (16, 64, 1000):
         other = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", batch))
         np.testing.assert_allclose(other, one, atol=1e-6)
@@ -460,7 +460,7 @@ def test_masks_of_a_chunk_are_freed_before_the_next_ones_are_made(monkeypatch):
         return present
 
     monkeypatch.setattr(torch_execution.Runner, "expand", expand)
-    monkeypatch.setitem(execution.MASK_BYTES, "cpu", 1)
+    monkeypatch.setitem(execution.MAX_MASK_BYTES, "cpu", 1)
     masks = np.random.default_rng(0).random((50, 64)) < 0.5
     questions.values(cnn(), images(4), Reference(images(1)), masks, pixels(), backend=ExecutionBackend("plain", 8))
     assert len(made) > 5
@@ -515,7 +515,7 @@ def test_threads_that_each_make_a_call_try_their_share_of_its_rows(threads, monk
     right, tried = numpy_backend._step, set()
     monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setitem(execution.TRIED_BYTES, "cpu", 256 * 4 * 64)
+    monkeypatch.setitem(execution.MAX_TRIAL_BYTES, "cpu", 256 * 4 * 64)
     monkeypatch.setattr(calibration, "time_fastest", lambda step, batch, least: 1e-6 / batch)
     monkeypatch.setattr(numpy_backend, "_step", lambda model, batch, *of: tried.add(batch) or right(model, batch, *of))
     calibration.calibrate(cnn(), images(4), Reference(images(1)))
@@ -696,7 +696,7 @@ def test_filling_is_exact():
     present = torch.tensor(random.random((40, 33)) < 0.5)
     rows[0], reference[1] = np.nan, np.inf
     out = torch.empty(40, 33)
-    torch_execution.filler(reference, rows)(-present.int(), out)
+    torch_execution.get_fill(reference, rows)(-present.int(), out)
     np.testing.assert_array_equal(out, torch.where(present, rows, reference))
 
 
@@ -718,9 +718,9 @@ def test_the_probability_of_two_is_exact_however_sure_the_network_is():
     for target in (0, 1):
         expected = -np.logaddexp(0, logits[:, 1 - target].astype(np.float64) - logits[:, target])
         asked = logits.reshape(1, -1, 1, 2), np.array([target]), None
-        found = numpy_backend.values_of(*asked, "log_probability", network)
+        found = numpy_backend.convert_outputs(*asked, "log_probability", network)
         np.testing.assert_allclose(found[0], expected, rtol=1e-14)
-        probabilities = numpy_backend.values_of(*asked, "probability", network)
+        probabilities = numpy_backend.convert_outputs(*asked, "probability", network)
         np.testing.assert_allclose(probabilities[0], np.exp(expected), rtol=1e-13)
 
 

@@ -138,7 +138,7 @@ def test_the_kind_of_data_narrows_what_fits():
     assert "kind table. Allowed: column, group." in failure(
         features.build_for, "word", {**TABLE, "kind": "table"}, [0] * 4
     )
-    assert {kind for kinds in features.FITTING.values() for kind in kinds} <= set(features.KINDS)
+    assert {kind for kinds in features.CHOICES.values() for kind in kinds} <= set(features.KINDS)
 
 
 def test_a_one_hot_group_goes_as_one():
@@ -158,9 +158,9 @@ def test_a_one_hot_group_goes_as_one():
 
 def test_which_kinds_vary():
     fixed = ["pixel", {"kind": "patch", "size": 2}, "column", {"kind": "group", "groups": {"x": ["a"]}}]
-    assert not any(features.varies(settings) for settings in fixed)
-    assert all(features.varies(kind) for kind in ("superpixel", {"kind": "word"}, "character_run"))
-    assert "Did you mean 'word'?" in failure(features.varies, "wrd")
+    assert not any(features.is_varying(settings) for settings in fixed)
+    assert all(features.is_varying(kind) for kind in ("superpixel", {"kind": "word"}, "character_run"))
+    assert "Did you mean 'word'?" in failure(features.is_varying, "wrd")
 
 
 @pytest.mark.parametrize(("kind", "shape"), [("superpixel", (3, 9, 9)), ("word", (12,)), ("character_run", (12,))])
@@ -373,17 +373,17 @@ def same_graph(one, other):
 
 
 def test_grids_and_chains():
-    assert same_graph(features.graph(features.build("pixel", IMAGE)), graphs.grid(5, 7))
-    assert same_graph(features.graph(features.build({"kind": "patch", "size": 2}, IMAGE)), graphs.grid(3, 4))
+    assert same_graph(features.build_graph(features.build("pixel", IMAGE)), graphs.grid(5, 7))
+    assert same_graph(features.build_graph(features.build({"kind": "patch", "size": 2}, IMAGE)), graphs.grid(3, 4))
     words = features.build_for("word", TEXT, np.arange(12) % 5)
-    assert same_graph(features.graph(words), graphs.chain(9))
+    assert same_graph(features.build_graph(words), graphs.chain(9))
     runs = features.build_for("character_run", TEXT, np.array([1, 9, 2, 2, 9, 9, 3, 0, 0, 0, 0, 0]))
-    assert same_graph(features.graph(runs), graphs.chain(3))
+    assert same_graph(features.build_graph(runs), graphs.chain(3))
 
 
 @pytest.mark.parametrize("kind", ["column", "group"])
 def test_tables_have_no_graph(kind):
-    assert "graph: chain or graph: complete" in failure(features.graph, features.build(kind, TABLE))
+    assert "graph: chain or graph: complete" in failure(features.build_graph, features.build(kind, TABLE))
 
 
 def test_superpixels_are_joined_where_they_touch(caplog):
@@ -391,7 +391,7 @@ def test_superpixels_are_joined_where_they_touch(caplog):
     # 0 4 1
     # 2 2 3
     cells = np.array([[[0, 0, 1], [0, 4, 1], [2, 2, 3]]], np.int32)
-    joined = features.graph(features.Features("superpixel", (5,), cells))
+    joined = features.build_graph(features.Features("superpixel", (5,), cells))
     assert {*map(frozenset, joined.edges)} == {
         *map(frozenset, [(0, 1), (0, 2), (0, 4), (1, 4), (2, 4), (1, 3), (2, 3)])
     }
@@ -401,7 +401,7 @@ def test_superpixels_are_joined_where_they_touch(caplog):
 def test_superpixels_that_fall_apart_are_reported(caplog):
     cells = np.array([[[0, -1, 1, 1, 2]]], np.int32)
     with caplog.at_level(logging.WARNING):
-        joined = features.graph(features.Features("superpixel", (3,), cells))
+        joined = features.build_graph(features.Features("superpixel", (3,), cells))
     assert set(joined.nodes) == {0, 1, 2} and {*map(frozenset, joined.edges)} == {frozenset({1, 2})}
     assert "2 components" in caplog.text
 
@@ -414,7 +414,7 @@ def test_the_graph_of_superpixels_against_a_loop(flower, settings):
         for column in range(112):
             for other in owner[row : row + 2, column].tolist() + owner[row, column : column + 2].tolist():
                 expected |= {frozenset({int(owner[row, column]), other})}
-    joined = features.graph(built)
+    joined = features.build_graph(built)
     assert {*map(frozenset, joined.edges)} == {pair for pair in expected if len(pair) == 2}
     assert networkx.is_connected(joined) and sorted(joined.nodes) == list(range(built.d))
 

@@ -13,7 +13,7 @@ from shapeline.attribution import context, selection
 from shapeline.attribution.context import parse_game as game_of
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
-from shapeline.games.execution import ExecutionBackend
+from shapeline.games.execution import MAX_MASK_BYTES, ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.models import architectures, onnx_graph, storage, torch_models
@@ -95,14 +95,13 @@ def test_values_are_those_of_the_network_in_that_form(tmp_path, name, task):
 
 
 def test_large_questions_are_cut_and_not_a_number_is_named(tmp_path, monkeypatch):
-    from shapeline.games import numpy_backend
 
     path = stored(tmp_path)
     network, graph = storage.load(path), storage.read_graph(path)
     features, rows = Features("column", (30,), np.arange(30, dtype=np.int32)), drawn(5, (30,), 0)
     masks, reference = RANDOM.random((300, 30)) < 0.5, Reference(drawn(2, (30,), 0))
     expected = questions.values(network, rows, reference, masks, features)
-    monkeypatch.setitem(numpy_backend.MASK_BYTES, "cpu", 1)
+    monkeypatch.setitem(MAX_MASK_BYTES, "cpu", 1)
     told = []
     for batch in (1, 64, 4096):
         form = ExecutionBackend("onnx", batch)
@@ -151,7 +150,6 @@ def test_rows_of_a_call_are_shared_out_and_come_back_in_order(rows):
 def test_threads_that_share_tiles_give_the_values_of_one(
     instances, coalitions, batch, own, name, tmp_path, monkeypatch
 ):
-    from shapeline.games import numpy_backend
 
     _, shape, ids = SIZES[name]
     network = storage.load(stored(tmp_path, name))
@@ -159,7 +157,7 @@ def test_threads_that_share_tiles_give_the_values_of_one(
     masks = RANDOM.random((instances, coalitions, shape[0]) if own else (coalitions, shape[0])) < 0.5
     asked = drawn(instances, shape, ids), Reference(drawn(2, shape, ids)), masks, features
     expected = questions.values(network, *asked)
-    monkeypatch.setitem(numpy_backend.MASK_BYTES, "cpu", 4 * shape[0] * 64)
+    monkeypatch.setitem(MAX_MASK_BYTES, "cpu", 4 * shape[0] * 64)
     for threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         network, told = storage.load(stored(tmp_path, name)), []

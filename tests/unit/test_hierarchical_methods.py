@@ -139,7 +139,7 @@ def test_h_shap_on_superpixels_splits_a_tree_over_them():
     found = explain(adapters.wrap(inner), ones, {"method": "h_shap"}, features)
     np.testing.assert_allclose(found.scores, [[0, 0, 1, 0, 0]])
     assert found.details[0]["leaves"] == 1 and found.evaluations[0] < 2**5
-    spread = feature_kinds.spread(found.scores, features, pixels(3, 4))
+    spread = feature_kinds.spread_scores(found.scores, features, pixels(3, 4))
     np.testing.assert_allclose(spread[0], (segments == 2) / 3)  # 1/|L| on the cells of the leaf, as on any tree
 
 

@@ -297,8 +297,8 @@ def test_calibration_sees_labels_that_are_nearly_sure():
     )
     expected = runner.compare_outputs(rows)
     shifted = torch_execution.Runner(model, lambda x: layer(x).detach() + 1, (4,), torch.device("cpu"), 64, False)
-    assert torch_backend._difference(runner, rows, expected) == 0
-    assert torch_backend._difference(shifted, rows, expected) > 0.01
+    assert torch_backend._measure_difference(runner, rows, expected) == 0
+    assert torch_backend._measure_difference(shifted, rows, expected) > 0.01
     assert calibration.calibrate(model, rows, Reference(REFERENCE)).difference <= execution.TOLERANCE
 
 

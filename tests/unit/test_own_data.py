@@ -218,7 +218,7 @@ def test_coalitions_are_frames_whose_absent_columns_are_the_references(prepared,
     fitted = pipeline(table)
     model = opened(fitted, data, tmp_path)
     reference = references.build("mean", data, 0)
-    model, reference = calibration.settle_reference(model, data.inputs, reference)
+    model, reference = calibration.fit_reference(model, data.inputs, reference)
     own = features.build("column", data.card)
     chosen = np.array([0, 4, 9])  # one complete, one without a town, one without a size
     found = questions.attribute(

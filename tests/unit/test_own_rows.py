@@ -507,7 +507,7 @@ def test_scores_of_the_workflow_are_those_of_the_users_own_rows(prepared, tmp_pa
     exec(text, space)
     np.testing.assert_allclose(found.scores, brute(space["model"], frame[:3], background), atol=1e-12)
     assert np.abs(found.scores[:, :2]).max() > 0.01
-    model, moved = calibration.settle_reference(model, own.inputs, references.build("mean", own, 0))
+    model, moved = calibration.fit_reference(model, own.inputs, references.build("mean", own, 0))
     assert set(model.module.take(moved.rows)["store"]) <= {1, 2, 3, 4, 5}  # rounded: to this model it is a code
 
 

@@ -146,8 +146,8 @@ def test_nothing_is_traced_anew_for_other_documents(monkeypatch):
 
 @pytest.mark.parametrize("limit, rows, expected", [(64, 900, 64), (64, 63, 32), (64, 33, 32), (64, 5, 4), (64, 1, 4)])
 def test_the_last_rows_take_a_smaller_batch(limit, rows, expected):
-    assert tf_backend._size(limit, rows) == expected
-    assert tf_backend._size(50, 3) == 25  # an odd number is not halved
+    assert tf_backend._limit_call(limit, rows) == expected
+    assert tf_backend._limit_call(50, 3) == 25  # an odd number is not halved
 
 
 def test_a_model_trained_further_and_a_model_given_up():
@@ -244,7 +244,7 @@ def test_of_equal_rates_the_plain_form_and_the_smaller_batch_win(images, monkeyp
 def test_calibration_takes_as_much_memory_on_a_quick_machine(images, monkeypatch):
     tried = set()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setitem(execution.TRIED_BYTES, "cpu", 100 * IMAGES[0].nbytes)
+    monkeypatch.setitem(execution.MAX_TRIAL_BYTES, "cpu", 100 * IMAGES[0].nbytes)
     monkeypatch.setattr(calibration, "time_fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
     monkeypatch.setattr(tf_backend, "_timer", lambda model, form, *_: lambda: 1e-6 / form.batch)
     assert calibration.calibrate(images[1], IMAGES, REFERENCES["zero"]).batch == max(tried) == 64
@@ -267,7 +267,7 @@ def test_forms_that_fail_or_differ_are_left_out(images, monkeypatch, caplog):
     form = calibration.calibrate(twins.keras_classifier(Uncompiled()), np.ones((2, 3), np.float32), reference)
     assert form.name == "plain" and form.rate > 0
     assert "backend compiled left out" in caplog.text
-    step = tf_backend._step
+    step = tf_backend._build_step
 
     def wrong(module, form, *key):
         """Wrong on the pure reference alone: random rows would not show it."""
@@ -282,7 +282,7 @@ def test_forms_that_fail_or_differ_are_left_out(images, monkeypatch, caplog):
 
         return spoiled
 
-    monkeypatch.setattr(tf_backend, "_step", wrong)
+    monkeypatch.setattr(tf_backend, "_build_step", wrong)
     caplog.clear()
     assert calibration.calibrate(images[1], IMAGES, REFERENCES["zero"]).name == "plain"
     assert "backend compiled left out: log-probabilities differ by" in caplog.text

@@ -60,7 +60,7 @@ def log_probs(logits: np.ndarray) -> np.ndarray:
 
 def check(model, inputs, rows, masks, cells):
     expected = plain(model, inputs, rows, masks, cells)
-    actual = gathered(windows.values(model, inputs, rows, masks, cells), expected.shape)
+    actual = gathered(windows.evaluate_tiles(model, inputs, rows, masks, cells), expected.shape)
     close(log_probs(actual), log_probs(expected))
 
 
@@ -131,8 +131,8 @@ def test_the_widest_window():
     cells = words(70, 70)
     masks = np.random.default_rng(0).random((40, 70)) < 0.5
     rows = np.zeros((1, 70), np.int32)
-    check(net(windows.WIDEST), document(cells), rows, masks, cells)
-    refused = windows.values(net(windows.WIDEST + 1), document(cells), rows, masks, cells)
+    check(net(windows.MAX_WIDTH), document(cells), rows, masks, cells)
+    refused = windows.evaluate_tiles(net(windows.MAX_WIDTH + 1), document(cells), rows, masks, cells)
     assert "up to 32" in failure(next, refused)
 
 
@@ -169,19 +169,19 @@ def test_neighbouring_masks_share_their_work():
     d = 300
     cells = words(d, 400)
     for masks in (local.c_shapley_regression((d,)).masks, ~np.eye(d, dtype=bool)):
-        made = windows.plan(masks, cells, 3)
+        made = windows.build_plan(masks, cells, 3)
         compared = sum(ids.size for ids in made.levels)
         assert compared < 20 * len(masks) + 8 * d  # 298 a mask without sharing
-    dense = windows.plan(np.random.default_rng(0).random((1200, d)) < 0.5, cells, 3)
+    dense = windows.build_plan(np.random.default_rng(0).random((1200, d)) < 0.5, cells, 3)
     assert sum(ids.size for ids in dense.levels) < 95 * 1200
     assert len(dense.positions) <= 8 * d
 
 
 def test_only_windows_that_some_mask_shows_are_tabled():
-    made = windows.plan(~np.eye(9, dtype=bool), words(9), 3)
+    made = windows.build_plan(~np.eye(9, dtype=bool), words(9), 3)
     assert len(made.positions) == len(np.unique(np.column_stack([made.positions, made.present]), axis=0))
     assert (~made.present).sum(axis=1).max() == 1
-    runs = windows.plan(np.array([[True, False], [False, False]]), np.array([0, 0, 0, 0, 1, 1, -1], np.int32), 3)
+    runs = windows.build_plan(np.array([[True, False], [False, False]]), np.array([0, 0, 0, 0, 1, 1, -1], np.int32), 3)
     assert {tuple(kept) for kept in runs.present[runs.positions == 0].tolist()} == {(True,) * 3, (False,) * 3}
 
 

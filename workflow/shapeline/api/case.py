@@ -22,8 +22,8 @@ from shapeline.datasets.table import as_type
 from shapeline.errors import ShapelineError, name_type
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
-from shapeline.games.calibration import outputs_equal, settle_reference
-from shapeline.games.execution import LARGEST_BATCH, ExecutionBackend, import_backend, mask_rows
+from shapeline.games.calibration import are_outputs_equal, fit_reference
+from shapeline.games.execution import MAX_BATCH_ROWS, ExecutionBackend, import_backend, mask_rows
 from shapeline.games.features import TEXT_KINDS, Features
 from shapeline.games.game import PREDICTION, Game, check_full, is_apart
 from shapeline.games.references import Reference
@@ -161,7 +161,7 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
         raise
     targets, positions = choose_targets(classifier, predictions, wanted.target, classes, wanted.y)
     given, baseline, described = settle_mean(classifier, given, baseline, described)
-    classifier, rounded_baseline = settle_reference(classifier, given.inputs, baseline)
+    classifier, rounded_baseline = fit_reference(classifier, given.inputs, baseline)
     if rounded_baseline is not baseline:
         baseline, described = rounded_baseline, f"{described}, whole numbers rounded"
     check_rows(classifier, given, baseline, predictions)
@@ -209,7 +209,7 @@ def settle_mean(
     rounded, real = as_type(rows, source.dtype), given.inputs.astype(np.float64)
     if (rounded != rows).any():
         is_exact = source.dtype.kind != "b" and (real == given.inputs).all()
-        if is_exact and outputs_equal((classifier, given.inputs), (classifier, real)):
+        if is_exact and are_outputs_equal((classifier, given.inputs), (classifier, real)):
             return dataclasses.replace(given, inputs=real), reference, described
         described += ", whole numbers rounded"
     return given, Reference(rounded), described
@@ -289,7 +289,7 @@ def _join_groups(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Re
 
 def _calibrate_backend(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
     """Return the calibrated backend, once per model object and input shape; functions get large batches."""
-    rows = LARGEST_BATCH["function"] if model.framework == "function" else calibration.limit_rows(model, reference)
+    rows = MAX_BATCH_ROWS["function"] if model.framework == "function" else calibration.limit_rows(model, reference)
     if rows:
         return ExecutionBackend("plain", rows)
     cached = _BACKENDS.setdefault(model.module, {})

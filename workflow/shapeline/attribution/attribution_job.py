@@ -301,7 +301,7 @@ class _Part:
         frames = []
         for explanation, budget in zip(explanations, self.method.budgets, strict=True):
             if self.shown:  # equal shares of a feature's score have no standard error
-                spread = feature_kinds.spread(explanation.scores, self.game.features, self.shown)
+                spread = feature_kinds.spread_scores(explanation.scores, self.game.features, self.shown)
                 nothing = dict.fromkeys(("standard_error", "interaction_values", "interactions_standard_error"))
                 explanation = dataclasses.replace(explanation, scores=spread, **nothing)
             budget = None if isinstance(budget, StoppingCriterion) else budget

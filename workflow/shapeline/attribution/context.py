@@ -22,7 +22,7 @@ from shapeline.datasets.sources import TRAIN
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
-from shapeline.games.calibration import settle_reference
+from shapeline.games.calibration import fit_reference
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.game import Game
@@ -113,7 +113,7 @@ class ExplanationContext:
 
     def change_features(self, settings: dict) -> "ExplanationContext":
         """Return the same with other features."""
-        own = None if feature_kinds.varies(settings) else feature_kinds.build(settings, self.dataset.card)
+        own = None if feature_kinds.is_varying(settings) else feature_kinds.build(settings, self.dataset.card)
         return dataclasses.replace(self, features=own, feature_settings=settings)
 
     def change_model(self, weights: str, by_graph: bool = False, trained_on: str | None = None) -> "ExplanationContext":
@@ -136,7 +136,7 @@ class ExplanationContext:
         """Return the same with a reference whose numbers the model takes."""
         if reference is None:
             return self
-        model, reference = settle_reference(self.model, _training_inputs(self), reference)
+        model, reference = fit_reference(self.model, _training_inputs(self), reference)
         return dataclasses.replace(self, model=model, reference=reference)
 
     def inputs(self, selected: pd.DataFrame) -> np.ndarray:
@@ -172,7 +172,7 @@ def load_context(
     kind = settings.features
     shared = {
         "dataset": dataset,
-        "features": None if feature_kinds.varies(kind) else feature_kinds.build(kind, dataset.card),
+        "features": None if feature_kinds.is_varying(kind) else feature_kinds.build(kind, dataset.card),
         "feature_settings": kind,
         "folder": Path(arrays).parent,
         "device": device,

@@ -214,7 +214,7 @@ def _designs(
             designed.append(result)
         except ShapelineError as error:
             # If d varies by instance, others may have a design.
-            if options.on_error == "fail" or not feature_kinds.varies(features.kind):
+            if options.on_error == "fail" or not feature_kinds.is_varying(features.kind):
                 raise
             result.fail(range(len(result.status)), error, getattr(error, "status", "no design"))
     return designs, designed, spend

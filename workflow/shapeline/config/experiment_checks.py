@@ -27,7 +27,7 @@ from shapeline.datasets.sources import list_arguments
 from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games import features, references
-from shapeline.games.features import FITTING, TEXT_KINDS
+from shapeline.games.features import CHOICES, TEXT_KINDS
 from shapeline.metrics.registry import DESIGN_ARGUMENTS, PAIRED, Metric
 from shapeline.models import registry
 
@@ -58,7 +58,7 @@ def _find_model_problems(place: Place, metric: Metric) -> Iterator[str]:
 def _find_data_problems(place: Place, metric: Metric) -> Iterator[str]:
     """Check that the inputs and their ground truth fit the metric."""
     source = place.source
-    if metric.moves_inputs and (place.kind in TEXT_KINDS or features.varies(canonical(place.experiment.features))):
+    if metric.moves_inputs and (place.kind in TEXT_KINDS or features.is_varying(canonical(place.experiment.features))):
         yield f"inputs of kind '{place.kind}' cannot move a little; remove the metric"
     if metric.needs_ground_truth and source and source.kind != "image":
         yield f"it is of images, not of kind {source.kind}; remove the metric"
@@ -321,8 +321,8 @@ def check_features_fit(place: Place) -> Iterator[str]:
         return
     if source is None:
         return
-    if place.kind not in FITTING[source.kind]:
-        allowed = ", ".join(FITTING[source.kind])
+    if place.kind not in CHOICES[source.kind]:
+        allowed = ", ".join(CHOICES[source.kind])
         yield f"{where}: '{place.kind}' does not fit a dataset of kind {source.kind}. Allowed: {allowed}."
         return
     unit = checks.find_unit(place.dataset)
@@ -367,7 +367,7 @@ def check_reference(place: Place) -> Iterator[str]:
     dataset = place.dataset
     if reference == "delete" and kind == "image":
         yield from _check_patches(place)
-    elif reference in references.OF_FOLDERS and dataset and not folders.names_folder(dataset.tokenizer):
+    elif reference in references.FOLDER_KINDS and dataset and not folders.names_folder(dataset.tokenizer):
         yield f"{where}: '{reference}' is of texts that the tokenizer of a folder cuts; use pad"
     elif reference == "mask" and dataset and not folders.has_mask(dataset.tokenizer):
         yield f"{where}: the tokenizer in {dataset.tokenizer} has no mask token; use delete or pad"

@@ -15,14 +15,14 @@ from shapeline.games.execution import CALIBRATION_SECONDS, TOLERANCE, ExecutionB
 from shapeline.games.features import Features, build
 from shapeline.games.game import Game, as_array, share_reference
 from shapeline.games.references import Reference
-from shapeline.games.windows import WIDEST
+from shapeline.games.windows import MAX_WIDTH
 from shapeline.models.classifier import Classifier
 
 log = logging.getLogger(__name__)
-MAX_PATCH_ROWS = 1024  # per call, which is batched by the number of kept patches
+MAX_PATCH_ROWS = 1024  # rows per call of a module that batches them by their number of kept patches
 WINDOWED = ("window_size", "windows", "from_pooled")  # attributes of a token module with a local receptive field
-PROBED_ROWS = 16  # evaluated both as integers and as real numbers
-EQUAL_TOLERANCE = 1e-9  # of the largest output
+PROBED_ROWS = 16  # rows evaluated both as integers and as real numbers
+EQUAL_TOLERANCE = 1e-9  # outputs within this share of the largest one are equal
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> execution.ExecutionBackend:
@@ -43,7 +43,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
     else:
         backend = execution.import_backend(model).calibrate(model, inputs, share_reference(reference, inputs))
     declared = inputs.dtype == np.int32 and all(hasattr(model.module, name) for name in WINDOWED)
-    if declared and model.task == "classification" and model.module.window_size <= WIDEST:
+    if declared and model.task == "classification" and model.module.window_size <= MAX_WIDTH:
         backend = _try_windows(Game(model, share_reference(reference, inputs), None, backend=backend), inputs[:1])
     log.info("backend %s, %d rows a call: %s rows/s", backend.name, backend.batch, f"{backend.rate:,.0f}")
     return backend
@@ -57,7 +57,7 @@ def prefer_graph(
     reference = share_reference(reference, inputs)
     rows = execution.mask_rows(inputs, reference, count=64)
     try:
-        outputs = [_evaluate(each, rows) for each in (graph, model)]
+        outputs = [_evaluate(candidate, rows) for candidate in (graph, model)]
         differs = measure_difference(*outputs)
         if not differs <= execution.TOLERANCE:
             raise execution.BackendRefused(f"log-probabilities differ by {differs:.1e}")
@@ -66,7 +66,7 @@ def prefer_graph(
         log.info("backend onnx left out: %s", refusal)
         return backend
     log.info("backend onnx, %d rows a call: %s rows/s", by_graph.batch, f"{by_graph.rate:,.0f}")
-    return by_graph if execution.GRAPH_WORTH * by_graph.rate > backend.rate else backend
+    return by_graph if execution.MAX_GRAPH_SLOWDOWN * by_graph.rate > backend.rate else backend
 
 
 def _evaluate(model: Classifier, rows: np.ndarray) -> np.ndarray:
@@ -110,19 +110,19 @@ def _calibrate_batches(game: Game, document: np.ndarray) -> execution.ExecutionB
 
 
 def _try_windows(game: Game, document: np.ndarray) -> execution.ExecutionBackend:
-    """Return its backend, or the shortcut over windows where that gives the same log-probabilities and is faster."""
+    """Return the game's backend, or "windows" where that gives the same log-probabilities and is faster."""
     backend, cells = game.backend, np.arange(document.shape[1], dtype=np.int32)
     features = Features("word", (len(cells),), cells)
     masks = np.random.default_rng(0).random((256, features.d)) < 0.5
     masks[:2] = [[False], [True]]
     values, rates = {}, {}
-    for tried in (backend, dataclasses.replace(backend, name="windows")):
-        candidate = game.having(features=features, backend=tried)
+    for trial in (backend, dataclasses.replace(backend, name="windows")):
+        candidate = game.having(features=features, backend=trial)
         for _ in range(3):  # the first is a warm-up; the faster of the others counts
             began = time.perf_counter()
-            values[tried.name] = candidate.values(document, masks)
+            values[trial.name] = candidate.values(document, masks)
             rate = len(masks) / (time.perf_counter() - began)
-            rates[tried.name] = max(rate, rates.get(tried.name, 0.0))
+            rates[trial.name] = max(rate, rates.get(trial.name, 0.0))
     differs = measure_difference(values["windows"], values[backend.name])
     if not differs <= execution.TOLERANCE or rates["windows"] < rates[backend.name]:
         log.info("backend windows left out: differs by %.1e, %.0f rows/s", differs, rates["windows"])
@@ -130,37 +130,37 @@ def _try_windows(game: Game, document: np.ndarray) -> execution.ExecutionBackend
     return execution.ExecutionBackend("windows", backend.batch, rates["windows"], differs)
 
 
-def settle_reference(model: Classifier, inputs: np.ndarray, reference: Reference) -> tuple[Classifier, Reference]:
-    """Return the model and a reference that fits its integer columns: a mean, rounded where integers are codes."""
+def fit_reference(model: Classifier, inputs: np.ndarray, reference: Reference) -> tuple[Classifier, Reference]:
+    """Return the model and a reference that fits its integer columns: reals, or rounded where integers are codes."""
     table = getattr(model.module, "table", None)
     if model.framework != "function" or table is None or table.names is None or reference.rows is None:
         return model, reference
-    whole = [index for index, column in enumerate(table.columns) if column.is_whole]
-    cells = reference.rows[:, whole]
+    integer = [index for index, column in enumerate(table.columns) if column.is_whole]
+    cells = reference.rows[:, integer]
     if not (np.abs(cells - np.rint(cells)) > 0).any():
         return model, reference
     real = dataclasses.replace(model, module=dataclasses.replace(model.module, table=table.convert_to_reals()))
-    if outputs_equal((model, inputs), (real, inputs)):
+    if are_outputs_equal((model, inputs), (real, inputs)):
         return real, reference
     log.info("reference: columns of whole numbers are rounded, which model '%s' takes alone", model.architecture)
     rows = reference.rows.copy()
-    rows[:, whole] = np.rint(cells)
+    rows[:, integer] = np.rint(cells)
     return model, dataclasses.replace(reference, rows=rows)
 
 
-def outputs_equal(*pairs: tuple[Classifier, np.ndarray]) -> bool:
+def are_outputs_equal(*pairs: tuple[Classifier, np.ndarray]) -> bool:
     """Return whether two models with inputs give equal outputs; False where one refuses its inputs."""
     try:
-        own, other = (
+        first, second = (
             np.nan_to_num((model.predict if model.task == "regression" else model.log_probs)(inputs[:PROBED_ROWS]))
             for model, inputs in pairs
         )
     except ShapelineError:
         return False
-    return np.abs(own - other).max() <= EQUAL_TOLERANCE * np.abs(own).max()
+    return np.abs(first - second).max() <= EQUAL_TOLERANCE * np.abs(first).max()
 
 
-MAX_CALL_SECONDS = 0.1  # per call during calibration
+MAX_CALL_SECONDS = 0.1  # limit of one call during calibration
 MIN_IMPROVEMENT = 0.98  # ratio of seconds per row below which a larger batch counts as faster
 NEAR_RATIO = 1.02  # within this ratio of the fastest, the smaller batch is better: its buffers stay in the cache
 
@@ -178,12 +178,12 @@ class Candidate:
 class Search:
     """The search plan of a framework's backends.
 
-    shares: of CALIBRATION_SECONDS, when each backend's search ends. refusals: exceptions of a backend that refuses the
-    model. smallest: rows of the first batch; sure: rows that are tried regardless of time; stride: factor between
-    batches. measured: seconds per timed batch. few_rows: below, two slower batches in a row may be noise on a busy
-    machine. turns: rounds in which the fastest are compared. nearly: see NEAR_RATIO; in_order: of near ones the
+    shares: fractions of CALIBRATION_SECONDS at which each backend's search ends. refusals: exceptions of a backend that
+    refuses the model. smallest: rows of the first batch; sure: rows that are tried regardless of time; stride: factor
+    between batches. measured: seconds per timed batch. few_rows: number of rows below which two slower batches in a row
+    may be noise. turns: rounds in which the fastest are compared. nearly: see NEAR_RATIO; in_order: of near ones the
     earlier backend is better regardless of its batch. in_time: a backend whose search would begin after its end is
-    left out. worth: permitted slowdown of a backend that is preferred for other reasons than speed.
+    omitted. worth: permitted slowdown of a backend that is preferred for other reasons than speed.
     """
 
     shares: Sequence[float]
@@ -213,11 +213,11 @@ class _Trials:
 
 
 def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search, began: float) -> ExecutionBackend:
-    """Return the fastest backend that does not differ from the plain one, the first; offer: candidates by name."""
-    tried = _Trials({}, {}, {})
+    """Return the fastest backend that agrees with the first, the plain one; offer: from name to candidate."""
+    trials = _Trials({}, {}, {})
     for name, share in zip(names, plan.shares, strict=True):
         end = began + share * CALIBRATION_SECONDS
-        if plan.in_time and tried.seconds and time.perf_counter() > end:
+        if plan.in_time and trials.seconds and time.perf_counter() > end:
             log.info("backend %s left out: no time to try it", name)
             continue
         try:
@@ -228,30 +228,30 @@ def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search
         if not candidate.difference <= TOLERANCE:
             log.info("backend %s left out: log-probabilities differ by %.1e", name, candidate.difference)
             continue
-        tried.differences[name] = candidate.difference
-        _try_batches(name, candidate, plan, tried, end)
-    leaders = _leaders(names, tried.seconds, plan)
-    for _ in range(plan.turns):  # in turns, so that a temporary disturbance does not decide
+        trials.differences[name] = candidate.difference
+        _try_batches(name, candidate, plan, trials, end)
+    leaders = _select_leaders(names, trials.seconds, plan)
+    for _ in range(plan.turns):  # alternating, so that a temporary disturbance does not decide
         for key in leaders:
             if time.perf_counter() < began + CALIBRATION_SECONDS:
-                tried.seconds[key] = min(tried.seconds[key], tried.steps[key]())
-    return _choose(names, tried, plan)
+                trials.seconds[key] = min(trials.seconds[key], trials.steps[key]())
+    return _choose(names, trials, plan)
 
 
-def _try_batches(name: str, candidate: Candidate, plan: Search, tried: _Trials, end: float) -> None:
-    """Measure a backend at larger and larger batches, until two in a row are worse or its time is over."""
+def _try_batches(name: str, candidate: Candidate, plan: Search, trials: _Trials, end: float) -> None:
+    """Measure a backend at growing batches, until two in a row are worse or its time is over."""
     best, worse, batch = math.inf, 0, plan.smallest
     while batch <= candidate.most_rows() and (worse < 2 or batch <= min(plan.few_rows, MAX_CALL_SECONDS / best)):
         if batch > plan.sure and time.perf_counter() > end:
             break
         step = candidate.step(batch)
         seconds = time_fastest(step, batch, plan.measured)
-        tried.seconds[name, batch], tried.steps[name, batch] = seconds, step
+        trials.seconds[name, batch], trials.steps[name, batch] = seconds, step
         worse = 0 if seconds < MIN_IMPROVEMENT * best else worse + 1
         best, batch = min(best, seconds), plan.stride * batch
 
 
-def _leaders(names: Sequence[str], seconds: dict[Key, float], plan: Search) -> list[Key]:
+def _select_leaders(names: Sequence[str], seconds: dict[Key, float], plan: Search) -> list[Key]:
     """Return the candidates to time again: the best batches per backend, or the best overall and per backend."""
     ranked = sorted(seconds, key=seconds.__getitem__)
     by_backend = {name: [key for key in ranked if key[0] == name] for name in names}
@@ -260,17 +260,17 @@ def _leaders(names: Sequence[str], seconds: dict[Key, float], plan: Search) -> l
     return list({*ranked[:3], *(key for keys in by_backend.values() for key in keys[:1])})
 
 
-def _choose(names: Sequence[str], tried: _Trials, plan: Search) -> ExecutionBackend:
-    counted = {key: seconds / plan.worth.get(key[0], 1.0) for key, seconds in tried.seconds.items()}
+def _choose(names: Sequence[str], trials: _Trials, plan: Search) -> ExecutionBackend:
+    counted = {key: seconds / plan.worth.get(key[0], 1.0) for key, seconds in trials.seconds.items()}
     limit = plan.nearly * min(counted.values())
     near = [key for key, seconds in counted.items() if seconds <= limit]
     index = {name: index for index, name in enumerate(names)}
     name, batch = min(near, key=lambda key: (index[key[0]] if plan.in_order else 0, key[1], counted[key]))
-    return ExecutionBackend(name, batch, 1 / tried.seconds[name, batch], tried.differences[name])
+    return ExecutionBackend(name, batch, 1 / trials.seconds[name, batch], trials.differences[name])
 
 
 def time_fastest(step: Callable[[], float], batch: int, least: float) -> float:
-    """Return seconds per row: the best of repetitions after a warm-up; least: in seconds."""
+    """Return seconds per row: the best of repetitions that last `least` seconds or more."""
     started, best = time.perf_counter(), math.inf
     for _ in range(20):
         best = min(best, step())

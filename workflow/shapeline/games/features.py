@@ -29,12 +29,12 @@ def check_segmentation(settings: dict) -> tuple[str, dict]:
     chosen = {key: settings.get(key, default) for key, default in defaults.items()}
     for key, number in chosen.items():
         if key == "segments":
-            good, wanted = type(number) is int and number >= 1, "a whole number of 1 or more"
+            valid, expected = type(number) is int and number >= 1, "a whole number of 1 or more"
         else:
-            least, wanted = (1, "a number of 1 or more") if key == "kernel_size" else (0, "a number above 0")
-            good = type(number) in (int, float) and 0 < number < math.inf and number >= least
-        if not good:
-            raise ShapelineError(f"features key '{key}': {number!r} is out of range; give {wanted}.")
+            least, expected = (1, "a number of 1 or more") if key == "kernel_size" else (0, "a number above 0")
+            valid = type(number) in (int, float) and 0 < number < math.inf and number >= least
+        if not valid:
+            raise ShapelineError(f"features key '{key}': {number!r} is out of range; give {expected}.")
     return method, chosen
 
 
@@ -49,7 +49,7 @@ def cut_segments(x: np.ndarray, settings: dict) -> np.ndarray:
         )
     image = np.ascontiguousarray(np.moveaxis(x.astype(np.float64), 0, 2))
     if image.shape[2] == 1:
-        # Grey as colour, so that compactness, a distance in CIELAB, has one meaning for both.
+        # A grey image becomes a colour image, so that compactness, a distance in CIELAB, has one meaning for both.
         image = np.repeat(image, 3, axis=2)
     colour = image.shape[2] == 3
     if method == "slic":
@@ -86,16 +86,16 @@ KINDS = {
     "message": ("kind",),
     "player": ("kind",),
 }
-# The feature kinds for each dataset kind of the card.
-FITTING = {"image": ("pixel", "patch", "superpixel"), "table": ("column", "group"), "text": ("word", "character_run")}
-IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS = ("pixel", "patch"), FITTING["table"], FITTING["text"]  # superpixels have no grid
+# The feature kinds that fit each kind of dataset; superpixels have no grid.
+CHOICES = {"image": ("pixel", "patch", "superpixel"), "table": ("column", "group"), "text": ("word", "character_run")}
+IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS = ("pixel", "patch"), CHOICES["table"], CHOICES["text"]
 VARYING_KINDS = ("superpixel", "sentence", "passage", "message", "player", *TEXT_KINDS)
 PADDING = 0  # the token id that pads short documents
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """The features of an input; shape: of the grid, or (d,); names: d or none. cells: int32 of the input's shape, the
+    """The features of an input. shape: of the grid, or (d,); names: d or none; cells: int32 of the input's shape, the
     feature 0..d-1 of each input cell, -1 where it is never masked."""
 
     kind: str
@@ -118,7 +118,7 @@ class Features:
         return np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)[:, self.cells]
 
 
-def varies(settings: dict | str) -> bool:
+def is_varying(settings: dict | str) -> bool:
     """Return whether the features, and so d, depend on the instance. Raises ShapelineError."""
     return _parse(settings)["kind"] in VARYING_KINDS
 
@@ -137,7 +137,7 @@ def build(settings: dict | str, card: dict) -> Features:
         raise ShapelineError(f"features kind '{kind}': it depends on the instance; give the instance to build_for().")
     if kind in IMAGE_KINDS:
         _, height, width = input_shape
-        patch_height, patch_width = _patch_size(settings)
+        patch_height, patch_width = _read_patch_size(settings)
         rows, columns = np.arange(height) // patch_height, np.arange(width) // patch_width
         grid = rows[:, None] * shape[1] + columns
         return Features(kind, shape, np.broadcast_to(grid, input_shape).astype(np.int32))
@@ -159,7 +159,7 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarra
     kind = settings["kind"]
     if x.shape != tuple(card["input_shape"]):
         raise ShapelineError(f"features: an instance of shape {x.shape}; the card says {tuple(card['input_shape'])}.")
-    if not varies(settings):
+    if not is_varying(settings):
         return build(settings, card)
     find_shape(settings, x.shape, None, card.get("kind"))
     if kind == "superpixel":
@@ -176,7 +176,7 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarra
         return Features(kind, (int(owners.max(initial=-1)) + 1,), owners.astype(np.int32))
     if kind == "word":
         kept = x != PADDING
-        owner = np.arange(kept.sum())
+        feature = np.arange(kept.sum())
     else:
         if card.get("space_id") is None:
             raise ShapelineError(
@@ -184,9 +184,9 @@ def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarra
             )
         kept = (x != PADDING) & (x != card["space_id"])
         # Only a space ends a run: a character outside the alphabet may have become id 0 within a word.
-        _, owner = np.unique(np.cumsum(x == card["space_id"])[kept], return_inverse=True)
+        _, feature = np.unique(np.cumsum(x == card["space_id"])[kept], return_inverse=True)
     cells = np.full(x.shape, -1, np.int32)
-    cells[kept] = owner
+    cells[kept] = feature
     return Features(kind, (int(cells.max(initial=-1)) + 1,), cells)
 
 
@@ -194,7 +194,7 @@ def group_inputs(
     settings: dict | str, card: dict, inputs: np.ndarray, owners: np.ndarray | None = None
 ) -> list[tuple[Features, np.ndarray]]:
     """Return inputs grouped by equal features: (features, ascending positions), in order of d."""
-    if not varies(settings):
+    if not is_varying(settings):
         return [(build(settings, card), np.arange(len(inputs)))]
     groups: dict[bytes, tuple[Features, list[int]]] = {}
     for position, x in enumerate(inputs):
@@ -204,17 +204,16 @@ def group_inputs(
     return [(features, np.array(positions)) for features, positions in shared]
 
 
-def spread(scores: np.ndarray, features: Features, cells: Features) -> np.ndarray:
+def spread_scores(scores: np.ndarray, features: Features, cells: Features) -> np.ndarray:
     """Return scores (n, *features.shape) in equal shares as scores of finer features (n, *cells.shape)."""
-    owner = np.empty(cells.d, np.int64)
-    owner[cells.cells.ravel()] = features.cells.ravel()
-    shares = np.bincount(owner, minlength=features.d)
-    each = scores.reshape(len(scores), -1) / shares
-    return each[:, owner].reshape(len(scores), *cells.shape)
+    parent = np.empty(cells.d, np.int64)
+    parent[cells.cells.ravel()] = features.cells.ravel()
+    shares = scores.reshape(len(scores), -1) / np.bincount(parent, minlength=features.d)
+    return shares[:, parent].reshape(len(scores), *cells.shape)
 
 
-def graph(features: Features) -> "networkx.Graph":
-    """Return the features' graph on nodes 0..d-1: a grid, a chain, or neighbouring superpixels; not of columns."""
+def build_graph(features: Features) -> "networkx.Graph":
+    """Return the graph of features on nodes 0..d-1: a grid, a chain, or neighbouring superpixels; not of columns."""
     from shapeline import graphs
 
     if features.kind in IMAGE_KINDS:
@@ -248,7 +247,7 @@ def find_shape(
     settings = _parse(settings)
     kind = settings["kind"]
     possible = [data] if data else ["image"] if len(input_shape) == 3 else ["table", "text"]
-    fitting = [name for kind in possible for name in FITTING[kind]]
+    fitting = [name for kind in possible for name in CHOICES[kind]]
     if kind not in fitting:
         raise ShapelineError(
             f"features kind '{kind}': does not fit a dataset of kind {' or '.join(possible)}. "
@@ -256,7 +255,7 @@ def find_shape(
         )
     if kind in IMAGE_KINDS:
         sides = input_shape[1:]
-        patch = _patch_size(settings)
+        patch = _read_patch_size(settings)
         if patch[0] > sides[0] or patch[1] > sides[1]:
             raise ShapelineError(
                 f"features size {settings['size']}: larger than the image, {sides[0]}x{sides[1]}; give a smaller size."
@@ -275,9 +274,9 @@ def find_shape(
     chosen = settings.get("groups") or groups
     if not chosen:
         raise ShapelineError("features kind 'group': the dataset has no groups; give 'groups', name -> columns.")
-    own = [column for members in (groups or {}).values() for column in members]
-    if settings.get("groups") and len(own) == input_shape[0]:
-        _group_cells(chosen, tuple(own))
+    columns = [column for members in (groups or {}).values() for column in members]
+    if settings.get("groups") and len(columns) == input_shape[0]:
+        _group_cells(chosen, tuple(columns))
     return (len(chosen),)
 
 
@@ -292,7 +291,7 @@ def _parse(settings: dict | str) -> dict:
     return settings
 
 
-def _patch_size(settings: dict) -> tuple[int, int]:
+def _read_patch_size(settings: dict) -> tuple[int, int]:
     """Return height and width of a patch; a pixel is a patch of one."""
     if settings["kind"] == "pixel":
         return 1, 1

@@ -2,8 +2,8 @@
 
 A game is independent of methods. It checks its arguments and calls the backend of the model's framework, which fills
 masked features from the reference on the model's device and runs the model in the backend (plain, ONNX Runtime,
-compiled, ...) and batch that `calibrate` found fastest and verified. No framework is imported here: a job has
-one."""
+compiled, ...) and batch that `calibrate` found fastest and verified. No framework is imported here, because a job
+imports only the one of its model."""
 
 import dataclasses
 import importlib
@@ -20,14 +20,14 @@ from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.models.classifier import Classifier
 
-SINGLE_ROWS = 4  # evaluated one by one to measure the effect of batches on a function's outputs
+SINGLE_ROWS = 4  # rows evaluated one by one to measure the effect of batches on a function's outputs
 VALUES = ("log_probability", "probability", "logit", "log_odds", "margin", "expected_log_probability")
 PREDICTION = "prediction"  # the one value of a regression model
 # Bounds of the permitted difference between the full coalition and the model's output, as shares of the largest value.
 FULL_TOLERANCES = (1e-6, 1e-4)
 
 
-Progress = Callable[[int, int], None] | None  # called with the instances done and the evaluations made
+Progress = Callable[[int, int], None] | None  # called with the numbers of finished instances and of evaluations
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +35,11 @@ class Game:
     """The cooperative game of a model: `value` of inputs whose masked features are filled from `reference`.
 
     model, reference: None for methods on labelled rows or a file. features: None where each instance has its
-    own, until they are given by `having`. value: log_probability, probability, log_odds (log p - log of the other
+    own, until `having` sets them. value: log_probability, probability, log_odds (log p - log of the other
     classes' sum), margin (log_odds of each reference row, averaged), expected_log_probability (sum over classes of
-    P(y|x) log P(y|x_S)), logit (networks only). For a model of several labels they are those of the target's sigmoid,
-    log_odds its logit, and there is no expected_log_probability. The value of a regression model is prediction, its
-    output. backend: the model's execution; None: plain.
+    P(y|x) log P(y|x_S)), logit (networks only). For a model of several labels the values are those of the target's
+    sigmoid, log_odds is its logit, and there is no expected_log_probability. The value of a regression model is
+    prediction, its output. backend: the model's execution; None: plain.
     """
 
     model: Classifier | None
@@ -59,8 +59,8 @@ class Game:
 
         inputs (n, *input_shape); masks (K, d) bool shared by all instances, or (n, K, d), True = present; targets (n,)
         classes, by default the one predicted on the full input, 0 for a regression. With M > 1 reference rows the
-        probability is averaged over them first (for logit, margin and prediction these are). Everything
-        after the outputs is float64 and from log-softmax. The batch size changes the numbers by no more than float32
+        probability is averaged over them first (for logit, margin and prediction, the value is). Computations after
+        the outputs are in float64 and from log-softmax. The batch size changes the numbers by no more than float32
         rounding. `progress(done_instances, evaluations)` is called after each block.
 
         Raises ShapelineError for shapes and names that do not fit, for a log of P = 0, and for a NaN or infinite output
@@ -69,8 +69,8 @@ class Game:
         masks = as_array(masks, bool)
         if len(inputs) == 0 or masks.shape[-2] == 0:
             return np.empty((len(inputs), masks.shape[-2]))
-        inputs = as_cells(self.model, inputs, self.reference)
-        check_question(self, inputs, masks)
+        inputs = convert_cells(self.model, inputs, self.reference)
+        check_arguments(self, inputs, masks)
         self.model.check_rows(inputs)
         if targets is not None:
             targets = check_targets(self.model, inputs, targets)
@@ -92,22 +92,22 @@ def _replace_full_values(
     rows = np.flatnonzero(full.any(axis=1))
     if not len(rows):
         return values
-    whole = np.ones((1, masks.shape[-1]), bool)
+    mask = np.ones((1, masks.shape[-1]), bool)
 
-    def ask(some: np.ndarray) -> np.ndarray:
-        alone = game.having(reference=Reference(inputs[some[:1]]))
-        of_some = None if targets is None else targets[some]
-        return import_backend(game.model).values(alone, inputs[some], whole, of_some, None)[:, 0]
+    def evaluate(selected: np.ndarray) -> np.ndarray:
+        unmasked = game.having(reference=Reference(inputs[selected[:1]]))
+        classes = None if targets is None else targets[selected]
+        return import_backend(game.model).values(unmasked, inputs[selected], mask, classes, None)[:, 0]
 
-    own = np.zeros((len(values), *values.shape[2:]))
-    own[rows] = ask(rows)
+    outputs = np.zeros((len(values), *values.shape[2:]))
+    outputs[rows] = evaluate(rows)
     masked = values[full]
-    each = np.broadcast_to(own[:, None], values.shape)[full]
-    if is_apart(masked, each).any():  # how far a row alone is from one among others is measured where it matters
-        sample = rows[:SINGLE_ROWS]
-        allowed = max(float(np.abs(ask(sample[i : i + 1])[0] - own[sample[i]]).max()) for i in range(len(sample)))
-        check_full(game.model.architecture, masked, each, np.nonzero(full)[0], is_apart(masked, each, allowed))
-    values[full] = each
+    expected = np.broadcast_to(outputs[:, None], values.shape)[full]
+    if is_apart(masked, expected).any():  # only then is the effect of batches measured
+        effect = max(float(np.abs(evaluate(row[None])[0] - outputs[row]).max()) for row in rows[:SINGLE_ROWS])
+        differs = is_apart(masked, expected, effect)
+        check_full(game.model.architecture, masked, expected, np.nonzero(full)[0], differs)
+    values[full] = expected
     return values
 
 
@@ -127,8 +127,8 @@ def _evaluate_windows(
     for start, stop, first, last, logits in importlib.import_module(BACKENDS[model.framework]).window_values(
         model, inputs, rows, masks, game.features
     ):
-        of_block = targets[start:stop], None if full is None else full[start:stop]
-        block = result[start:stop, first:last] = map_targets(score, np.stack)(logits, *of_block, game.value)
+        arguments = targets[start:stop], None if full is None else full[start:stop]
+        block = result[start:stop, first:last] = map_targets(score, np.stack)(logits, *arguments, game.value)
         check_finite(game, block, start, first)
         evaluations += (stop - start) * (last - first)
         if progress:
@@ -173,10 +173,10 @@ def score(
         if value == "probability":
             return np.exp(average[..., 0])
         if value == "log_odds":
-            of_target = np.take_along_axis(average, index[..., 0], 2)[..., 0]
+            log_p = np.take_along_axis(average, index[..., 0], 2)[..., 0]
             others = average.copy()
             np.put_along_axis(others, index[..., 0], -np.inf, 2)
-            return of_target - logsumexp(others, axis=2)
+            return log_p - logsumexp(others, axis=2)
         full = full[:, None]
         return np.where(full > 0, full * average, 0.0).sum(2)  # 0 log 0 is 0
 
@@ -188,14 +188,13 @@ def select_label(outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, 
 
 
 def as_array(array: np.ndarray, dtype: type | None = None) -> np.ndarray:
-    """Return the array contiguous and writable, float32, or int32 for tokens, so that `filler` chooses both by bits."""
+    """Return the array contiguous and writable, as float32, or int32 for tokens: `build_filler` needs 32-bit words."""
     dtype = dtype or (np.int32 if np.issubdtype(np.asarray(array).dtype, np.integer) else np.float32)
     return np.require(array, dtype, ["C", "W"])
 
 
-def as_cells(model: Classifier, inputs: np.ndarray, reference: Reference) -> np.ndarray:
-    """Return the inputs in the common type of inputs and reference rows for a function, whose numbers are not
-    converted; as `as_array` for a network."""
+def convert_cells(model: Classifier, inputs: np.ndarray, reference: Reference) -> np.ndarray:
+    """Return the inputs of a function in the common type of inputs and reference rows; of a network, by `as_array`."""
     if model.framework != "function":
         return as_array(inputs)
     inputs = np.asarray(inputs)
@@ -215,12 +214,12 @@ def share_reference(reference: Reference, inputs: np.ndarray) -> Reference:
 def select_rows(game, inputs: np.ndarray, masks: np.ndarray, start: int) -> np.ndarray:
     """Return rows (n, K, M, cells) given the kept cells, of inputs (n, cells) from instance `start`; masks (K, d),
     or (all, K, d) of all instances."""
-    own = masks[None] if masks.ndim == 2 else masks[start : start + len(inputs)]
-    kept = game.features.expand(own.reshape(-1, own.shape[-1])).reshape(*own.shape[:2], -1)
+    masks = masks[None] if masks.ndim == 2 else masks[start : start + len(inputs)]
+    kept = game.features.expand(masks.reshape(-1, masks.shape[-1])).reshape(*masks.shape[:2], -1)
     return as_array(game.reference.given(inputs, kept), inputs.dtype)
 
 
-def check_question(game, inputs: np.ndarray, masks: np.ndarray) -> None:
+def check_arguments(game, inputs: np.ndarray, masks: np.ndarray) -> None:
     model, features, value = game.model, game.features, game.value
     reference = share_reference(game.reference, inputs)
     if value not in (*VALUES, PREDICTION):
@@ -238,10 +237,10 @@ def check_question(game, inputs: np.ndarray, masks: np.ndarray) -> None:
     if value == "logit" and model.framework == "function":
         raise ShapelineError(f"engine: '{model.architecture}' gives probabilities, so it has no logit; use log_odds")
     shape = inputs.shape[1:]
-    for what, given in (("reference rows", reference.rows.shape[1:]), ("features", features.cells.shape)):
-        if given != shape:
+    for what, actual in (("reference rows", reference.rows.shape[1:]), ("features", features.cells.shape)):
+        if actual != shape:
             raise ShapelineError(
-                f"engine: {what} have shape {given} but one input has shape {shape}; give them that shape"
+                f"engine: {what} have shape {actual} but one input has shape {shape}; give them that shape"
             )
     if len(reference.rows) == 0:
         raise ShapelineError("engine: the reference has no rows; give one or more")
@@ -263,18 +262,18 @@ def check_targets(model, inputs, targets) -> np.ndarray:
     return targets.astype(np.int64)
 
 
-def is_apart(masked: np.ndarray, own: np.ndarray, allowed: float = 0.0) -> np.ndarray:
+def is_apart(masked: np.ndarray, outputs: np.ndarray, batch_effect: float = 0.0) -> np.ndarray:
     """Return where values of the full coalition differ from the model's outputs by more than batches change these."""
-    least, most = (tolerance * float(np.abs(own).max(initial=0)) for tolerance in FULL_TOLERANCES)
-    return np.abs(masked - own) > np.clip(10 * allowed, least, most)
+    least, most = (tolerance * float(np.abs(outputs).max(initial=0)) for tolerance in FULL_TOLERANCES)
+    return np.abs(masked - outputs) > np.clip(10 * batch_effect, least, most)
 
 
-def check_full(name: str, masked: np.ndarray, own: np.ndarray, indices: np.ndarray, differs: np.ndarray) -> None:
-    """Raise where the model's outputs of rows put together (masked) are apart from those of the rows themselves."""
+def check_full(name: str, masked: np.ndarray, outputs: np.ndarray, indices: np.ndarray, differs: np.ndarray) -> None:
+    """Raise where values of full coalitions among masked rows differ from the outputs of the rows alone."""
     if differs.any():
         index = tuple(np.argwhere(differs)[0])
         raise ShapelineError(
-            f"engine: model '{name}', instance {{instance}}: it says {own[index]:.6g} of the input and "
+            f"engine: model '{name}', instance {{instance}}: it says {outputs[index]:.6g} of the input and "
             f"{masked[index]:.6g} of the same cells among masked rows; give a model that answers row by row, from the "
             "cells alone",
             int(indices[index[0]]),

@@ -11,15 +11,15 @@ import numpy as np
 
 from shapeline.errors import MethodFailure
 from shapeline.games import calibration, execution
-from shapeline.games.execution import KEPT_OUTPUTS, MASK_BYTES, ExecutionBackend, limit_rows, limit_trial_rows
+from shapeline.games.execution import ExecutionBackend, limit_rows, limit_trial_rows
 from shapeline.games.features import Features
 from shapeline.games.game import (
     PREDICTION,
     Game,
     Progress,
     as_array,
-    as_cells,
     check_finite,
+    convert_cells,
     map_targets,
     score,
     select_label,
@@ -31,15 +31,15 @@ from shapeline.memory import halve
 from shapeline.models.classifier import Classifier, function_predictions, function_probabilities
 from shapeline.threads import run_tasks
 
-MIN_RUN = 8  # rows of a reference from which they are copied together
+MIN_RUN_ROWS = 8  # references with fewer rows are filled cell by cell
 TIMING_SECONDS, FEW_ROWS = 0.03, 64  # seconds per timed batch; batches of few rows are rarely the fastest
 
 
 @dataclass(frozen=True)
 class _Request:
     """The settings shared by all instances. absent: bits (M, cells) of the shared reference; columns: the mask column
-    per cell; forward: the function or graph; buffers: of a tile's composed rows, one per thread; step: coalitions per
-    tile; limit: rows per call."""
+    of each cell; forward: the function or graph; buffers: for a tile's composed rows, one per thread; step: coalitions
+    per tile; limit: rows per call."""
 
     game: Game
     inputs: np.ndarray
@@ -57,9 +57,9 @@ def values(
 ) -> np.ndarray:
     """Return values (n, K) float64 as Game.values, which has checked the arguments."""
     model, size = game.model, math.prod(inputs.shape[1:])
-    absent = _bits(share_reference(game.reference, inputs).rows)
+    absent = _view_bits(share_reference(game.reference, inputs).rows)
     n, K, M = len(inputs), masks.shape[-2], len(absent)
-    limit, full = limit_rows(game.backend.batch, size, model.most_rows, _device(model)), None
+    limit, full = limit_rows(game.backend.batch, size, model.most_rows, _find_device(model)), None
     expected = game.value == "expected_log_probability"
     if targets is None or expected:
         full = model.log_probs(inputs, limit)
@@ -68,9 +68,9 @@ def values(
     result = np.empty((n, K, *targets.shape[1:]))
     full = np.exp(full) if expected else None
     a, b = execution.choose_tile(n, K, max(1, limit // M))
-    chunk = b * max(1, MASK_BYTES["cpu"] // (4 * size * b))
+    chunk = b * max(1, execution.MAX_MASK_BYTES["cpu"] // (4 * size * b))
     # A graph's threads compose and evaluate rows; one thread for a function or rows of each input.
-    threads = 1 if game.reference.own is not None or game.reference.given is not None else _calls(game.model)
+    threads = 1 if game.reference.own is not None or game.reference.given is not None else _count_calls(game.model)
     blocks = [slice(start, min(start + a, n)) for start in range(0, n, a)]
     # With fewer blocks of instances than threads, the threads share the coalitions of a block.
     step = chunk if len(blocks) >= threads else b * math.ceil(min(chunk, K) / b / threads)
@@ -78,83 +78,83 @@ def values(
     buffers = queue.SimpleQueue()
     for _ in range(threads):
         buffers.put(np.empty((a * b * M, size), absent.dtype))
-    forward = _forward(model, threads)
-    setup = _Request(game, inputs, masks, absent, _columns(game.features), forward, buffers, b, limit)
+    forward = _build_forward(model, threads)
+    setup = _Request(game, inputs, masks, absent, _map_cells(game.features), forward, buffers, b, limit)
     for first in range(0, K, chunk):
         last, shared = min(first + chunk, K), None  # frees the previous chunk's masks, which are as large
         # Masks that all instances share are expanded to input cells once, not per instance.
-        shared = _present(masks[None, first:last], setup.columns, absent.dtype) if masks.ndim == 2 else None
+        shared = _expand_masks(masks[None, first:last], setup.columns, absent.dtype) if masks.ndim == 2 else None
 
         def run(task: tuple[slice, slice], first: int = first, shared: np.ndarray | None = shared) -> np.ndarray:
             block, part = task
             present = None if shared is None else shared[:, part.start - first : part.stop - first]
-            return _block(setup, block, part, present, (targets[block], None if full is None else full[block]))
+            return _evaluate_block(setup, block, part, present, (targets[block], None if full is None else full[block]))
 
         parts = [slice(start, min(start + step, last)) for start in range(first, last, step)]
         tasks = [(block, part) for block in blocks for part in parts]
-        for (block, part), made in zip(tasks, run_tasks(run, tasks, threads), strict=True):
-            result[block, part] = made
-            check_finite(game, made, block.start, part.start)
+        for (block, part), block_values in zip(tasks, run_tasks(run, tasks, threads), strict=True):
+            result[block, part] = block_values
+            check_finite(game, block_values, block.start, part.start)
             if progress:
-                evaluations = first * n + block.start * (last - first) + len(made) * (part.stop - first)
+                evaluations = first * n + block.start * (last - first) + len(block_values) * (part.stop - first)
                 progress((block.stop if part.stop == K else block.start) if last == K else 0, evaluations)
     return result
 
 
-def _device(model: Classifier) -> str:
+def _find_device(model: Classifier) -> str:
     """Return the key of the limit of rows per call."""
     return "function" if model.framework == "function" else "cpu"
 
 
-def _calls(model: Classifier) -> int:
+def _count_calls(model: Classifier) -> int:
     """Return the number of concurrent calls of a model: a graph's number of threads, one for a function."""
     return 1 if model.runtime is None else model.module.shares
 
 
-def _block(
-    setup: _Request, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple
+def _evaluate_block(
+    setup: _Request, instances: slice, coalitions: slice, shared: np.ndarray | None, context: tuple
 ) -> np.ndarray:
-    """Return values of some coalitions on some instances; shared: the bits of coalitions that all instances share."""
+    """Return values of a block of instances and coalitions; shared: bits of coalitions that all instances share."""
     buffer = setup.buffers.get()
     try:
-        return _evaluate_tiles(setup, instances, coalitions, shared, of_block, buffer)
+        return _evaluate_tiles(setup, instances, coalitions, shared, context, buffer)
     finally:
         setup.buffers.put(buffer)
 
 
 def _evaluate_tiles(
-    setup: _Request, instances: slice, coalitions: slice, shared: np.ndarray | None, of_block: tuple, buffer: np.ndarray
+    setup: _Request, instances: slice, coalitions: slice, shared: np.ndarray | None, context: tuple, buffer: np.ndarray
 ) -> np.ndarray:
     game, rows, scored, outputs = setup.game, setup.inputs[instances], [], []
-    absent, by_column, score_targets = setup.absent, takes_columns(game), map_targets(values_of, np.stack)
+    absent, by_column, score_targets = setup.absent, takes_columns(game), map_targets(convert_outputs, np.stack)
     if game.reference.own is not None:
-        own = as_array(game.reference.own(rows), rows.dtype)
-        absent = _bits(own.reshape(-1, *rows.shape[1:])).reshape(len(rows), 1, len(absent), -1)
+        reference = as_array(game.reference.own(rows), rows.dtype)
+        absent = _view_bits(reference.reshape(-1, *rows.shape[1:])).reshape(len(rows), 1, len(absent), -1)
     for first in range(coalitions.start, coalitions.stop, setup.step):
         last = min(first + setup.step, coalitions.stop)
         if shared is None:
-            present = _present(setup.masks[instances, first:last], setup.columns, absent.dtype)
+            present = _expand_masks(setup.masks[instances, first:last], setup.columns, absent.dtype)
         else:
             present = shared[:, first - coalitions.start : last - coalitions.start]
         if game.reference.given is not None:
-            given = select_rows(game, rows, setup.masks[..., first:last, :], instances.start)
-            absent = _bits(given.reshape(-1, *rows.shape[1:])).reshape(*given.shape[:3], -1)
+            filling = select_rows(game, rows, setup.masks[..., first:last, :], instances.start)
+            absent = _view_bits(filling.reshape(-1, *rows.shape[1:])).reshape(*filling.shape[:3], -1)
         pairs = (len(rows), last - first, len(setup.absent))
         filled = buffer[: math.prod(pairs)]
         if by_column:
-            fill_columns(present, _bits(rows), absent, filled.reshape(-1, pairs[2]))
+            fill_columns(present, _view_bits(rows), absent, filled.reshape(-1, pairs[2]))
             tile_rows = filled.reshape(rows.shape[1], -1).T.view(rows.dtype)
         else:
-            fill(present[:, :, None], _bits(rows)[:, None, None], absent, filled.reshape(*pairs, -1))
+            fill(present[:, :, None], _view_bits(rows)[:, None, None], absent, filled.reshape(*pairs, -1))
             tile_rows = filled.view(rows.dtype).reshape(-1, *rows.shape[1:])
-        outputs.append(_outputs(game.model, setup.forward, tile_rows, setup.limit).reshape(*pairs, -1))
+        outputs.append(_evaluate_rows(game.model, setup.forward, tile_rows, setup.limit).reshape(*pairs, -1))
         # A function may return its internal buffer, which the next call overwrites.
         if (
             game.model.framework == "function"
             or last == coalitions.stop
-            or len(outputs) * outputs[0].size > KEPT_OUTPUTS
+            or len(outputs) * outputs[0].size > execution.MAX_BUFFERED_OUTPUTS
         ):
-            scored.append(score_targets(np.concatenate(outputs, axis=1), *of_block, game.value, game.model))
+            scored.append(score_targets(np.concatenate(outputs, axis=1), *context, game.value, game.model))
             outputs = []
     return np.concatenate(scored, axis=1)
 
@@ -187,9 +187,9 @@ def try_candidate(
 ) -> tuple[Callable[[], int], Callable[[int], Callable[[], float]]]:
     """Return the maximum of rows per call of a candidate backend, and the step; each thread of a graph makes a call."""
     cells = math.prod(inputs.shape[1:])
-    largest = max(1, limit_trial_rows(cells, _device(model)) // _calls(model))
+    largest = max(1, limit_trial_rows(cells, _find_device(model)) // _count_calls(model))
     return (
-        lambda: limit_rows(largest, cells, model.most_rows, _device(model)),
+        lambda: limit_rows(largest, cells, model.most_rows, _find_device(model)),
         lambda batch: _step(model, batch, inputs, reference),
     )
 
@@ -197,19 +197,19 @@ def try_candidate(
 def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Reference) -> Callable[[], float]:
     """Return a function that evaluates a tile on artificial masks concurrently in each of a graph's threads, and
     returns the seconds per row (inf: too large)."""
-    threads = _calls(model)
-    forward = _forward(model, threads)
+    threads = _count_calls(model)
+    forward = _build_forward(model, threads)
     kept = np.random.default_rng(0).random((1, batch, math.prod(inputs.shape[1:]))) < 0.5
-    inputs = as_cells(model, inputs[:1], reference)
-    rows, absent = _bits(inputs), _bits(as_array(reference.rows[:1], inputs.dtype))
-    present = _present(kept, None, rows.dtype)[0]
+    inputs = convert_cells(model, inputs[:1], reference)
+    rows, absent = _view_bits(inputs), _view_bits(as_array(reference.rows[:1], inputs.dtype))
+    present = _expand_masks(kept, None, rows.dtype)[0]
     buffers, target = [np.empty(present.shape, rows.dtype) for _ in range(threads)], np.zeros(1, np.int64)
     value = PREDICTION if model.task == "regression" else "log_probability"
 
     def tile_of(buffer: np.ndarray) -> None:
         fill(present, rows, absent, buffer)
-        outputs = _outputs(model, forward, buffer.view(inputs.dtype).reshape(-1, *inputs.shape[1:]), batch)
-        values_of(outputs.reshape(1, batch, 1, -1), target, None, value, model)
+        outputs = _evaluate_rows(model, forward, buffer.view(inputs.dtype).reshape(-1, *inputs.shape[1:]), batch)
+        convert_outputs(outputs.reshape(1, batch, 1, -1), target, None, value, model)
 
     def run() -> float:
         start = time.perf_counter()
@@ -230,12 +230,12 @@ def takes_columns(game: Game) -> bool:
     return game.model.framework == "function" and getattr(game.model.module, "table", None) is not None
 
 
-def _bits(rows: np.ndarray) -> np.ndarray:
+def _view_bits(rows: np.ndarray) -> np.ndarray:
     """Return rows (n, *input_shape) of numbers as the bits of their cells, (n, cells) of integers of equal width."""
     return rows.view(f"i{rows.itemsize}").reshape(len(rows), -1)
 
 
-def _columns(features: Features) -> np.ndarray | None:
+def _map_cells(features: Features) -> np.ndarray | None:
     """Return the feature of each cell, d where it is never masked; None where cells are the features."""
     cells = features.cells.ravel()
     if features.d == len(cells) and (cells == np.arange(features.d)).all():
@@ -243,7 +243,7 @@ def _columns(features: Features) -> np.ndarray | None:
     return np.where(cells < 0, features.d, cells)
 
 
-def _present(masks: np.ndarray, columns: np.ndarray | None, width: np.dtype) -> np.ndarray:
+def _expand_masks(masks: np.ndarray, columns: np.ndarray | None, width: np.dtype) -> np.ndarray:
     """Convert masks (a, b, d) bool to bits of cells, (a, b, cells) of integers of that width: 0 masked, -1 kept."""
     present = np.negative(masks, dtype=width, casting="unsafe")
     if columns is None:
@@ -260,18 +260,18 @@ def fill(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndar
 
 def fill_columns(present: np.ndarray, rows: np.ndarray, absent: np.ndarray, out: np.ndarray) -> None:
     """Write as `fill` does by columns: out (cells x instances x coalitions, M), in runs of M cells."""
-    (count, cells), most = rows.shape, len(absent)
-    mask, own, other = present.transpose(2, 0, 1), rows.T, absent.T
-    if most < MIN_RUN:
-        fill(mask[..., None], own[..., None, None], other[:, None, None], out.reshape(cells, count, -1, most))
+    (count, cells), width = rows.shape, len(absent)
+    mask, kept, other = present.transpose(2, 0, 1), rows.T, absent.T
+    if width < MIN_RUN_ROWS:
+        fill(mask[..., None], kept[..., None, None], other[:, None, None], out.reshape(cells, count, -1, width))
         return
-    runs = np.empty((cells, count, 2, most), rows.dtype)
-    runs[:, :, 0], runs[:, :, 1] = own[..., None], other[:, None]
+    runs = np.empty((cells, count, 2, width), rows.dtype)
+    runs[:, :, 0], runs[:, :, 1] = kept[..., None], other[:, None]
     indices = 2 * np.arange(cells * count).reshape(cells, count, 1) + (mask == 0)
-    np.take(runs.reshape(-1, most), indices.ravel(), axis=0, out=out, mode="clip")
+    np.take(runs.reshape(-1, width), indices.ravel(), axis=0, out=out, mode="clip")
 
 
-def _forward(model: Classifier, threads: int) -> Callable[[np.ndarray], np.ndarray]:
+def _build_forward(model: Classifier, threads: int) -> Callable[[np.ndarray], np.ndarray]:
     """Return the function from rows to a network's outputs, or to probabilities or predictions, (n, outputs)."""
     if model.framework != "function":
         return model.module if threads == 1 else model.module.run_once
@@ -279,7 +279,7 @@ def _forward(model: Classifier, threads: int) -> Callable[[np.ndarray], np.ndarr
     return functools.partial(_query, function, model)
 
 
-def _outputs(
+def _evaluate_rows(
     model: Classifier, forward: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, limit: int
 ) -> np.ndarray:
     """Return outputs (n, outputs) of rows; with fewer rows per call than the limit once memory ran out."""
@@ -296,13 +296,13 @@ def _query(function: Callable, model: Classifier, rows: np.ndarray) -> np.ndarra
     return function(model.module, rows, model.architecture)
 
 
-def values_of(
+def convert_outputs(
     outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str, model: Classifier
 ) -> np.ndarray:
     """Convert outputs (a, b, M, classes) of a tile to values (a, b), as torch_execution.score_on_device."""
     outputs = outputs.astype(np.float64, copy=False)
     if model.framework == "function":
-        return _values_of_function(outputs, targets, full, value)
+        return _convert_function(outputs, targets, full, value)
     if model.task == "multilabel":
         outputs, targets = select_label(outputs, targets)
     if outputs.shape[3:] != (2,) or value not in ("log_probability", "probability"):
@@ -318,8 +318,8 @@ def values_of(
     return np.exp(average) if value == "probability" else average
 
 
-def _values_of_function(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str) -> np.ndarray:
-    """Convert probabilities or predictions (a, b, M, outputs) of a function to values (a, b), as `values_of`."""
+def _convert_function(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | None, value: str) -> np.ndarray:
+    """Convert probabilities or predictions (a, b, M, outputs) of a function to values (a, b), as `convert_outputs`."""
     if value in ("probability", PREDICTION):  # averaged directly, in a tenth of the time of their logarithms
         count = outputs.shape[2]
         average = (np.ones(count) @ outputs) / count if count > 1 else outputs[:, :, 0]

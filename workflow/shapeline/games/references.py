@@ -21,20 +21,19 @@ from shapeline.datasets.text import DELETED
 from shapeline.errors import ShapelineError, nearest
 from shapeline.seeds import seed_of
 
-RIDGE = 1e-6  # added to the correlations' diagonal, so that collinear columns cause no singularity
-MAX_RECORDS = 2000  # searched for neighbours
-MAX_CELLS = 1 << 24  # of distances, or of matrices, in memory at a time
+RIDGE = 1e-6  # added to the diagonal of the correlations, so that collinear columns cause no singularity
+MAX_RECORDS = 2000  # records that are searched for neighbours
+MAX_CELLS = 1 << 24  # entries of distances, or of matrices, in memory at a time
 FORMS = ("gaussian", "neighbours")
 
 Fill = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def build_conditional(form: str, rows: int, records: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, Fill]:
-    """Return the rows (M, c) where all cells are absent, and the function from inputs and kept cells to rows (n, K, M,
-    c).
+    """Return the rows (M, c) of the empty coalition, and the function from inputs and kept cells to rows (n, K, M, c).
 
-    gaussian: M samples given the kept cells, whose mean is the conditional mean; neighbours: the M records nearest
-    on the kept cells, each over its standard deviation. Raises ShapelineError.
+    gaussian: M samples given the kept cells, with the conditional mean; neighbours: the M records that are nearest on
+    the kept cells, which are scaled by their standard deviations. Raises ShapelineError.
     """
     records = np.asarray(records, np.float64)
     if len(records) < (least := rows if form == "neighbours" else 2):
@@ -44,8 +43,8 @@ def build_conditional(form: str, rows: int, records: np.ndarray, rng: np.random.
         )
     if form == "neighbours":
         records = records[rng.permutation(len(records))[: max(MAX_RECORDS, rows)]]
-        return records[:rows], Neighbours(records, _scale(records), rows).fill
-    mean, scale = records.mean(axis=0), _scale(records)
+        return records[:rows], Neighbours(records, _compute_scale(records), rows).fill
+    mean, scale = records.mean(axis=0), _compute_scale(records)
     correlation = ((records - mean) / scale).T @ ((records - mean) / scale) / len(records)
     correlation[np.diag_indices(len(mean))] += RIDGE
     samples = rng.normal(size=(rows, len(mean)))
@@ -58,7 +57,7 @@ def build_conditional(form: str, rows: int, records: np.ndarray, rng: np.random.
     return mean + scale * gaussian.samples, gaussian.fill
 
 
-def _scale(records: np.ndarray) -> np.ndarray:
+def _compute_scale(records: np.ndarray) -> np.ndarray:
     """Return standard deviations (c,), 1 for a constant column."""
     scale = records.std(axis=0)
     return np.where(scale > 0, scale, 1.0)
@@ -75,17 +74,16 @@ class Gaussian:
 
     def fill(self, inputs: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """Return joint samples shifted by the difference of the kept cells (Matheron's rule)."""
-        given = (np.asarray(inputs, np.float64) - self.mean) / self.scale
+        standardised = (np.asarray(inputs, np.float64) - self.mean) / self.scale
         result = np.empty((len(inputs), kept.shape[1], *self.samples.shape))
         step = max(1, MAX_CELLS // (len(self.mean) ** 2 * max(1, len(kept)) + len(inputs) * self.samples.size))
-        shift = given[:, None, None, :] - self.samples  # (n, 1, M, c)
+        shift = standardised[:, None, None, :] - self.samples  # (n, 1, M, c)
         for start in range(0, kept.shape[1], step):
             part = kept[:, start : start + step]
-            both = part[..., :, None] & part[..., None, :]
-            matrix = np.where(both, self.correlation, np.eye(len(self.mean)))
+            matrix = np.where(part[..., :, None] & part[..., None, :], self.correlation, np.eye(len(self.mean)))
             gain = np.linalg.solve(matrix, part[..., :, None] * self.correlation)
-            moved = self.samples + (shift * part[:, :, None, :]) @ gain
-            result[:, start : start + step] = self.mean + self.scale * moved
+            shifted = self.samples + (shift * part[:, :, None, :]) @ gain
+            result[:, start : start + step] = self.mean + self.scale * shifted
         return result
 
 
@@ -103,9 +101,9 @@ class Neighbours:
         step = max(1, MAX_CELLS // len(self.records))
         for number, row in enumerate(np.asarray(inputs, np.float64)):
             squares = ((row - self.records) / self.scale) ** 2
-            own = kept[number if len(kept) > 1 else 0]
-            for start in range(0, len(own), step):
-                distance = own[start : start + step].astype(np.float64) @ squares.T
+            masks = kept[number if len(kept) > 1 else 0]
+            for start in range(0, len(masks), step):
+                distance = masks[start : start + step].astype(np.float64) @ squares.T
                 nearest = np.argsort(distance, axis=1, kind="stable")[:, : self.rows]
                 result[number, start : start + step] = self.records[nearest]
         return result
@@ -128,15 +126,15 @@ KINDS = {
     "blur": {"sigma": None},
     "array": {"path": None},
 }
-OF_FOLDERS = ("mask", "delete")  # for texts by a folder's tokenizer; for images, networks that omit patches
-TOKEN_KINDS = ("pad", *OF_FOLDERS, "zero", "background", "array")
-# The reference kinds for each dataset kind of the card.
+FOLDER_KINDS = ("mask", "delete")  # need a tokenizer of a folder for texts, or a network that omits patches for images
+TOKEN_KINDS = ("pad", *FOLDER_KINDS, "zero", "background", "array")
+# The reference kinds that fit each kind of dataset.
 FITTING = {
     "image": tuple(kind for kind in KINDS if kind not in ("pad", "mask", "conditional")),
-    "table": tuple(kind for kind in KINDS if kind not in ("pad", "blur", *OF_FOLDERS)),
+    "table": tuple(kind for kind in KINDS if kind not in ("pad", "blur", *FOLDER_KINDS)),
     "text": TOKEN_KINDS,
 }
-MAX_SCALED = 10  # images in [0, 1] stay below this even with noise; images in 0..255 exceed it
+MAX_SCALED = 10  # scaled images stay below this even with noise; images in 0..255 exceed it
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,8 +142,8 @@ class Reference:
     """The replacement of masked features.
 
     rows: (M, *input_shape), shared by all instances; for M > 1 the log of the mean probability is taken
-    (Chen et al. 2018, section 2.1). own: from inputs to their rows (n, M, *input_shape). given: rows that depend on
-    the kept cells (`build_conditional`).
+    (Chen et al. 2018, section 2.1). own: the function from inputs to rows (n, M, *input_shape) of each. given: the
+    function to rows that depend on the kept cells (`build_conditional`).
     """
 
     rows: np.ndarray | None
@@ -176,17 +174,17 @@ def parse(settings: dict | str) -> tuple[str, dict]:
     for key, number in chosen.items():
         if key in ("rows", "id"):
             least = 1 if key == "rows" else 0
-            good = (type(number) is int and number >= least) or (key == "id" and number is None)
-            wanted = f"a whole number of {least} or more"
+            valid = (type(number) is int and number >= least) or (key == "id" and number is None)
+            expected = f"a whole number of {least} or more"
         elif key == "form":
-            good, wanted = number in FORMS, " or ".join(FORMS)
+            valid, expected = number in FORMS, " or ".join(FORMS)
         elif key == "sigma":
-            wanted = "a number of pixels above 0"
-            good = number is None or (type(number) in (int, float) and 0 < number < np.inf)
+            expected = "a number of pixels above 0"
+            valid = number is None or (type(number) in (int, float) and 0 < number < np.inf)
         else:
-            good, wanted = isinstance(number, str | os.PathLike), "the path of a .npy or .npz file"
-        if not good:
-            raise ShapelineError(f"reference key '{key}': {number!r} is out of range; give {wanted}.")
+            valid, expected = isinstance(number, str | os.PathLike), "the path of a .npy or .npz file"
+        if not valid:
+            raise ShapelineError(f"reference key '{key}': {number!r} is out of range; give {expected}.")
     return kind, chosen
 
 
@@ -194,14 +192,13 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     """Return the reference that the settings describe; data-dependent kinds use only the training part.
 
     zero; mean_value: one number per channel, the mean over all training pixels (tables: the column means, the most
-    frequent code of a categorical column); mean_image:
-    the mean training input; mean: mean_value; background: `rows` training inputs sampled without replacement, a
-    smaller sample being a subset of a larger one; conditional: rows that depend on the kept cells, for numeric
-    tables; pad: token `id` everywhere, by default the card's id of an
-    absent word or character; mask: the tokenizer's mask token; delete: DELETED, which removes the token from the
-    document, in an image NaN, which removes a transformer's patch; blur: each image under a Gaussian filter of
-    `sigma` pixels, by default an eighth of its shorter side (Fong & Vedaldi 2017); array: the user's own rows, in the
-    units of the prepared inputs. Raises ShapelineError.
+    frequent code of a categorical column); mean_image: the mean training input; mean: mean_value; background: `rows`
+    training inputs sampled without replacement, smaller samples being subsets of larger ones; conditional: rows that
+    depend on the kept cells, for numeric tables; pad: token `id` everywhere, by default the card's id of an absent word
+    or character; mask: the tokenizer's mask token; delete: DELETED, which removes the token from the document, in an
+    image NaN, which removes a transformer's patch; blur: each image under a Gaussian filter of `sigma` pixels, by
+    default an eighth of its shorter side (Fong & Vedaldi 2017); array: rows of the user's file, in the units of the
+    prepared inputs. Raises ShapelineError.
     """
     kind, chosen = parse(settings)
     input_shape, dtype = dataset.inputs.shape[1:], dataset.inputs.dtype
@@ -217,10 +214,10 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     if kind == "pad":
         if not tokens:
             raise ShapelineError("reference kind 'pad': the inputs are not tokens; use zero or mean.")
-        return Reference(np.full((1, *input_shape), _padding(chosen["id"], dataset), dtype))
+        return Reference(np.full((1, *input_shape), _find_padding(chosen["id"], dataset), dtype))
     if kind == "delete" and len(input_shape) == 3:
         return Reference(np.full((1, *input_shape), np.nan, real))
-    if kind in OF_FOLDERS:
+    if kind in FOLDER_KINDS:
         return Reference(np.full((1, *input_shape), _find_removal_id(kind, dataset.card), np.int32))
     if kind == "blur":
         if len(input_shape) != 3:
@@ -233,7 +230,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
         return Reference(rows)
     training = np.flatnonzero(dataset.split == 0)
     if kind == "conditional":
-        return _conditional(chosen, dataset, training, seed)
+        return _fit_conditional(chosen, dataset, training, seed)
     n_rows = chosen.get("rows", 1)
     if n_rows > len(training):
         raise ShapelineError(
@@ -244,7 +241,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
         return Reference(dataset.inputs[np.sort(order[:n_rows])])
     if dataset.card.get("columns") or dataset.card.get("categorical"):
         return Reference(_typical_values(dataset.inputs[training], dataset.card)[None])
-    # float64, since a float32 sum over 60,000 images loses digits; in batches, since all may exceed the memory.
+    # In float64, since a float32 sum over 60,000 images loses digits; in blocks, since all may exceed the memory.
     total = sum(block.sum(axis=0, dtype=np.float64) for block in blocks(dataset.inputs, training))
     mean = total / len(training)
     if kind != "mean_image" and len(input_shape) == 3:
@@ -252,8 +249,8 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
     return Reference(mean[None].astype(real))
 
 
-def _padding(token: int | None, dataset: "Dataset") -> int:
-    """Return the padding token: the given one, or the card's."""
+def _find_padding(token: int | None, dataset: "Dataset") -> int:
+    """Return the padding token: `token`, or by default the card's."""
     token, dtype = dataset.card.get("absent_id", 0) if token is None else token, dataset.inputs.dtype
     if token > np.iinfo(dtype).max:
         raise ShapelineError(
@@ -263,7 +260,7 @@ def _padding(token: int | None, dataset: "Dataset") -> int:
     return token
 
 
-def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: int) -> Reference:
+def _fit_conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: int) -> Reference:
     """Return a reference whose rows depend on the kept cells, for a table without categories."""
     if dataset.inputs.ndim != 2:
         raise ShapelineError("reference kind 'conditional': the inputs are not a table; use mean or background.")
@@ -276,9 +273,9 @@ def _conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, seed: i
             "background."
         )
     rng = np.random.default_rng(seed_of("conditional", seed))
-    rows, given = build_conditional(chosen["form"], chosen["rows"], records, rng)
+    rows, fill = build_conditional(chosen["form"], chosen["rows"], records, rng)
     real = np.result_type(dataset.inputs.dtype, np.float32)
-    return Reference(rows.astype(real), given=given)
+    return Reference(rows.astype(real), given=fill)
 
 
 def find_file(settings: dict | str) -> Path | None:
@@ -317,7 +314,7 @@ def _typical_values(rows: np.ndarray, card: dict) -> np.ndarray:
     present = ~np.isnan(rows)
     count = present.sum(axis=0)
     usual = np.where(present, rows, 0).sum(axis=0, dtype=np.float64) / count.clip(1)
-    usual[count == 0] = np.nan  # without any training value it stays missing
+    usual[count == 0] = np.nan  # a column without training values stays missing
     for column in card.get("categorical") or ():
         if count[column]:
             usual[column] = np.bincount(rows[present[:, column], column].astype(np.int64)).argmax()

@@ -11,7 +11,7 @@ from shapeline.errors import ShapelineError, nearest
 from shapeline.games.retraining import check_probabilities, drop_column, group_columns, list_members, predict_member
 from shapeline.games.validation_scores import build_identity, check_columns, check_rows, select_rows
 
-MIN_PROBABILITY = 1e-12  # below which probabilities are clipped before the logarithm
+MIN_PROBABILITY = 1e-12  # smaller probabilities are clipped before the logarithm
 
 
 class _Removal:
@@ -21,15 +21,15 @@ class _Removal:
         self.player_names, self.columns = group_columns(where, rows, groups)
         self.n_players = len(self.player_names)
         if np.ndim(background) != 2 or not background.shape[0] or background.shape[1] != rows.shape[1]:
-            given = f"of shape {background.shape}" if hasattr(background, "shape") else type(background).__name__
-            raise ShapelineError(f"{where}: background is {given}; give rows with {rows.shape[1]} columns")
+            kind = f"of shape {background.shape}" if hasattr(background, "shape") else type(background).__name__
+            raise ShapelineError(f"{where}: background is {kind}; give rows with {rows.shape[1]} columns")
         check_columns(where, rows, background, "background")
         if hasattr(rows, "iloc") and not hasattr(background, "iloc"):
             background = pd.DataFrame(background, columns=rows.columns).astype(rows.dtypes)
         self.rows, self.background = rows, background
-        each = np.arange(rows.shape[0]), np.arange(background.shape[0])
-        self.kept = select_rows(rows, np.repeat(each[0], len(each[1])))
-        self.filled = select_rows(background, np.tile(each[1], len(each[0])))
+        n_rows, n_background = rows.shape[0], background.shape[0]
+        self.kept = select_rows(rows, np.repeat(np.arange(n_rows), n_background))
+        self.filled = select_rows(background, np.tile(np.arange(n_background), n_rows))
 
     def mask(self, mask: np.ndarray) -> Any:
         """Return each row filled from each row of the background, (n_rows x n_background, n_columns), in its type."""
@@ -39,7 +39,7 @@ class _Removal:
         if not hasattr(self.kept, "iloc"):
             return np.where(is_kept, self.kept, self.filled)
         kept, filled = self.kept.reset_index(drop=True), self.filled.reset_index(drop=True)
-        order = np.argsort(~is_kept, kind="stable")  # of the columns in the parts, by position, since names may repeat
+        order = np.argsort(~is_kept, kind="stable")  # columns are selected by position, since names may repeat
         parts = [kept.iloc[:, order[: is_kept.sum()]], filled.iloc[:, order[is_kept.sum() :]]]
         return pd.concat(parts, axis=1).iloc[:, np.argsort(order)]
 
@@ -103,7 +103,7 @@ class GlobalImportance(_Removal):
         classes = getattr(model, "classes_", None) if hasattr(model, "predict_proba") else None
         self.y = drop_column(np.asarray(y))
         if classes is not None:
-            self.y = _numbers("GlobalImportance", self.y, np.asarray(classes))
+            self.y = _number_classes("GlobalImportance", self.y, np.asarray(classes))
         self.loss = _find_loss(("squared" if classes is None else "log") if loss is None else loss)
         self.without = self._mean_loss(np.zeros(self.n_players, bool))
         outputs = self.predict(select_rows(self.background, np.arange(min(32, self.background.shape[0]))))
@@ -130,8 +130,8 @@ class GlobalImportance(_Removal):
 class UncertaintyExplanation(_Removal):
     """The sources of a classifier's uncertainty about one input.
 
-    The value of a coalition is the uncertainty, in nats, of the prediction on the input with masked features taken from
-    the background, averaged over that.
+    The value of a coalition is the uncertainty, in nats, of the prediction on the input with masked features from the
+    background, averaged over the background.
 
     Parameters
     ----------
@@ -205,18 +205,18 @@ class UncertaintyExplanation(_Removal):
 
     def _value(self, mask: np.ndarray) -> list[float]:
         rows = self.mask(mask)
-        each = np.array([predict_member("UncertaintyExplanation", member, rows) for member in self.members])
-        total = float(_entropy(each.mean(axis=0)).mean())
-        aleatoric = float(_entropy(each).mean())
+        predictions = np.array([predict_member("UncertaintyExplanation", member, rows) for member in self.members])
+        total = float(_compute_entropy(predictions.mean(axis=0)).mean())
+        aleatoric = float(_compute_entropy(predictions).mean())
         return [{"total": total, "aleatoric": aleatoric, "epistemic": total - aleatoric}[name] for name in self.kinds]
 
 
-def _entropy(probabilities: np.ndarray) -> np.ndarray:
+def _compute_entropy(probabilities: np.ndarray) -> np.ndarray:
     return -(probabilities * np.log(np.maximum(probabilities, MIN_PROBABILITY))).sum(axis=-1)
 
 
-def _numbers(where: str, y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the number of each label among the classes. Raises ShapelineError for one that is none of them."""
+def _number_classes(where: str, y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the position of each label among the classes. Raises ShapelineError for other labels."""
     indices = pd.Index(classes).get_indexer(y)
     if (indices < 0).any():
         raise ShapelineError(

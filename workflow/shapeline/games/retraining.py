@@ -216,14 +216,12 @@ def group_columns(where: str, X: object, groups: Mapping[str, Sequence] | None) 
     """Return the players of a table and the column numbers of each player. Raises ShapelineError."""
     if np.ndim(X) != 2 or not hasattr(X, "shape"):
         raise ShapelineError(f"{where}: X is {name_type(X)}; give a data frame or an array (n_rows, n_columns)")
-    named = [str(name) for name in getattr(X, "columns", [])]
-    names = named or [f"column {index}" for index in range(X.shape[1])]
+    labels = list(getattr(X, "columns", []))
+    names = list(map(str, labels)) or [f"column {index}" for index in range(X.shape[1])]
     if groups is None:
         return names, [np.array([index]) for index in range(X.shape[1])]
-    number = {name: index for index, name in enumerate(named)} | {index: index for index in range(X.shape[1])}
-    number |= {
-        name: index for index, name in enumerate(getattr(X, "columns", []))
-    }  # a numeric name has precedence over a position
+    number = {str(name): index for index, name in enumerate(labels)} | {index: index for index in range(X.shape[1])}
+    number |= {name: index for index, name in enumerate(labels)}  # a numeric name has precedence over a position
     if not isinstance(groups, Mapping) or not all(np.ndim(columns) == 1 for columns in groups.values()):
         raise ShapelineError(f"{where}: groups is not a mapping of lists; give {{'name': [column, ...], ...}}")
     unknown = [column for columns in groups.values() for column in columns if column not in number]
@@ -282,7 +280,7 @@ class EnsembleSelection:
         check_rows("EnsembleSelection", X, y, ("X", "y"))
         self.player_names, self.n_players, self.classes, self.y = names, len(names), classes, y
         predictions = [predict_member("EnsembleSelection", member, X) for member in members]
-        if len({one.shape for one in predictions}) > 1 or (
+        if len({prediction.shape for prediction in predictions}) > 1 or (
             classes is not None and predictions[0].shape[1] != len(classes)
         ):
             raise ShapelineError(
@@ -345,13 +343,13 @@ def list_members(where: str, models: object) -> tuple[list[str], list[object], n
                 "voting ensemble without weights, or a list of fitted models"
             )
         columns = getattr(models, "estimators_features_", [])
-        if any(len(set(own)) != models.n_features_in_ or list(own) != sorted(own) for own in columns):
+        if any(list(used) != list(range(models.n_features_in_)) for used in columns):
             raise ShapelineError(f"{where}: the models see different columns; give max_features=1.0")
         models = list(models.estimators_)
     elif hasattr(models, "predict"):
         models = [models]
-    named = isinstance(models, Mapping)
-    members = list(models.values() if named else models if isinstance(models, Sequence) else [])
+    is_mapping = isinstance(models, Mapping)
+    members = list(models.values() if is_mapping else models if isinstance(models, Sequence) else [])
     if not members or not all(hasattr(member, "predict") for member in members):
         raise ShapelineError(f"{where}: models is {name_type(models)}; give a list of fitted models")
     check_probabilities(where, members)
@@ -363,7 +361,7 @@ def list_members(where: str, models: object) -> tuple[list[str], list[object], n
             )
         if not all(np.array_equal(getattr(member, "classes_", None), classes) for member in members):
             raise ShapelineError(f"{where}: the models have other classes than each other; give models of one task")
-    names = [str(name) for name in models] if named else [f"model {index}" for index in range(len(members))]
+    names = [str(name) for name in models] if is_mapping else [f"model {index}" for index in range(len(members))]
     return names, members, None if classes is None else np.asarray(classes)
 
 

@@ -41,8 +41,8 @@ BLOCK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
 LARGEST_BATCH = {"cpu": 1 << 14, "cuda": 1 << 16}
 MAX_BUFFERED_OUTPUTS = 1 << 21  # model outputs buffered until they are scored together
 MAX_HALVINGS = 4  # of a batch for the last rows of a block; each size needs another trace per model
-GAP = 4  # factor between candidate batches; each needs a trace, and rates change little between them
-SEARCH_SECONDS = 0.6 * CALIBRATION_SECONDS  # for the first round; the rest compares the fastest candidates in turns
+STEP = 4  # ratio of successive candidate batches; each needs a trace, and rates change little between them
+SEARCH_SECONDS = 0.6 * CALIBRATION_SECONDS  # of the first round; the rest compares the fastest candidates in turns
 TIMING_SECONDS = 0.05  # per timed batch
 _STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
@@ -51,10 +51,10 @@ def values(
     game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
     """Return values (n, K) float64 as Game.values, which has checked the arguments."""
-    model, features, value, own = game.model, game.features, game.value, game.reference.own
+    model, features, value, own_rows = game.model, game.features, game.value, game.reference.own
     reference = share_reference(game.reference, inputs)
     n, K, M = len(inputs), masks.shape[-2], len(reference.rows)
-    runner = _runner(model, game.backend, inputs)
+    runner = _build_runner(model, game.backend, inputs)
     full = None
     if targets is None or value == "expected_log_probability":
         full = runner.log_probs(inputs)
@@ -62,13 +62,13 @@ def values(
     targets = full.argmax(1) if targets is None else targets
     result = np.empty((n, K, *targets.shape[1:]))
     full = np.exp(full) if value == "expected_log_probability" else None
-    absent = tf.constant(_flat(reference.rows))
-    columns = _columns(features.cells, features.d, inputs.dtype)
-    a, b = _block(runner, masks, n, M, own is not None, model.n_classes)
+    absent = tf.constant(_flatten(reference.rows))
+    columns = _map_cells(features.cells, features.d, inputs.dtype)
+    a, b = _size_block(runner, masks, n, M, own_rows is not None, model.n_classes)
     evaluations = 0
     for first in range(0, K, b):
         last = min(first + b, K)
-        shared = _present(masks[first:last], columns) if masks.ndim == 2 else None
+        shared = _pad_masks(masks[first:last], columns) if masks.ndim == 2 else None
         for start in range(0, n, a):
             stop = min(start + a, n)
             rows = inputs[start:stop]
@@ -77,19 +77,19 @@ def values(
                 filled = select_rows(game, rows, masks[..., first:last, :], start)
                 absent = tf.constant(filled.reshape(-1, filled.shape[-1]))
                 background = (instance * (last - first) + coalition) * M + background
-            elif own is not None:
-                absent = tf.constant(_flat(as_array(own(rows), rows.dtype).reshape(-1, *rows.shape[1:])))
+            elif own_rows is not None:
+                absent = tf.constant(_flatten(as_array(own_rows(rows), rows.dtype).reshape(-1, *rows.shape[1:])))
                 background = instance * M + background
             present = shared
             if shared is None:
-                present = _present(masks[start:stop, first:last].reshape(-1, features.d), columns)
+                present = _pad_masks(masks[start:stop, first:last].reshape(-1, features.d), columns)
                 coalition = instance * (last - first) + coalition
-            given = (tf.constant(_flat(rows)), absent, present, columns)
-            outputs = runner.outputs(given, (instance, coalition, background))
+            tensors = (tf.constant(_flatten(rows)), absent, present, columns)
+            outputs = runner.outputs(tensors, (instance, coalition, background))
             outputs = outputs.reshape(stop - start, last - first, M, -1)
-            of_block = targets[start:stop], None if full is None else full[start:stop]
+            arguments = targets[start:stop], None if full is None else full[start:stop]
             score_block = map_targets(_score_label if model.task == "multilabel" else score, np.stack)
-            block = result[start:stop, first:last] = score_block(outputs, *of_block, value)
+            block = result[start:stop, first:last] = score_block(outputs, *arguments, value)
             check_finite(game, block, start, first)
             evaluations += (stop - start) * (last - first)
             if progress:
@@ -101,16 +101,16 @@ def _score_label(outputs: np.ndarray, targets: np.ndarray, full: np.ndarray | No
     return score(*select_label(outputs, targets), full, value)
 
 
-def _block(runner: "_Runner", masks: np.ndarray, n: int, M: int, own: bool, classes: int) -> tuple[int, int]:
+def _size_block(runner: "_Runner", masks: np.ndarray, n: int, M: int, per_row: bool, classes: int) -> tuple[int, int]:
     """Return instances and coalitions per block, so that their masks, rows and outputs stay within memory."""
     size, d, limit = math.prod(runner.shape), masks.shape[-1], BLOCK_BYTES[runner.device]
     pairs = max(1, max(runner.limit, MAX_BUFFERED_OUTPUTS // classes) // M)
     b = min(masks.shape[-2], pairs, max(1, limit // (d + 1)))
-    of_instance = 4 * size * (1 + M * own) + (b * (d + 1) if masks.ndim == 3 else 0)
-    return min(n, max(1, pairs // b), max(1, limit // of_instance)), b
+    instance_bytes = 4 * size * (1 + M * per_row) + (b * (d + 1) if masks.ndim == 3 else 0)
+    return min(n, max(1, pairs // b), max(1, limit // instance_bytes)), b
 
 
-def _columns(cells: np.ndarray, d: int, dtype: np.dtype) -> tf.Tensor:
+def _map_cells(cells: np.ndarray, d: int, dtype: np.dtype) -> tf.Tensor:
     """Return the mask column of each cell, d where it is never masked; empty where cells are features."""
     cells = cells.reshape(-1)
     if dtype != np.int32 and d == len(cells) and (cells == np.arange(d)).all():
@@ -118,14 +118,14 @@ def _columns(cells: np.ndarray, d: int, dtype: np.dtype) -> tf.Tensor:
     return tf.constant(np.where(cells < 0, d, cells).astype(np.int32))
 
 
-def _present(masks: np.ndarray, columns: tf.Tensor) -> tf.Tensor:
+def _pad_masks(masks: np.ndarray, columns: tf.Tensor) -> tf.Tensor:
     """Return masks (K, d), with an additional column of True where columns refer to it."""
     if len(columns):
         masks = np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)
     return tf.constant(masks)
 
 
-def _flat(rows: np.ndarray) -> np.ndarray:
+def _flatten(rows: np.ndarray) -> np.ndarray:
     return rows.reshape(len(rows), -1)
 
 
@@ -143,7 +143,7 @@ class _Runner:
     def outputs(self, block: tuple[tf.Tensor, ...], numbers: tuple[np.ndarray, ...]) -> np.ndarray:
         """Return logits (rows, classes) of a block; halve the limit when memory runs out.
 
-        block: instances (a, cells), reference rows (r, cells), masks (k, d or d + 1) and `_columns`; numbers: for
+        block: instances (a, cells), reference rows (r, cells), masks (k, d or d + 1) and `_map_cells`; numbers: for
         every row its instance, its mask and its reference row.
         """
         count = len(numbers[0])
@@ -153,8 +153,8 @@ class _Runner:
         def run(limit: int) -> np.ndarray:
             parts, start = [], 0
             while start < count:
-                size = _size(limit, count - start)
-                step = _step(self.model.module, self.backend, self.shape, self.dtype, size, not len(block[-1]))
+                size = _limit_call(limit, count - start)
+                step = _build_step(self.model.module, self.backend, self.shape, self.dtype, size, not len(block[-1]))
                 logits = step(*block, *(tf.constant(column[start : start + size]) for column in numbers))
                 parts.append(check_logits(logits, size, self.model.architecture, self.model.task))
                 start += size
@@ -168,12 +168,12 @@ class _Runner:
     def log_probs(self, inputs: np.ndarray) -> np.ndarray:
         """Return log-probabilities (n, classes) float64 of unmasked inputs; predictions (n, 1) of a regression."""
         cells, logits = math.prod(self.shape), []
-        columns = _columns(np.arange(cells), cells, self.dtype)
+        columns = _map_cells(np.arange(cells), cells, self.dtype)
         step = max(self.limit, BLOCK_BYTES[self.device] // (4 * cells))
         for start in range(0, len(inputs), step):
-            rows = tf.constant(_flat(inputs[start : start + step]))
+            rows = tf.constant(_flatten(inputs[start : start + step]))
             numbers = np.arange(len(rows), dtype=np.int32)
-            block = (rows, rows, _present(np.ones((1, cells), bool), columns), columns)
+            block = (rows, rows, _pad_masks(np.ones((1, cells), bool), columns), columns)
             logits.append(self.outputs(block, (numbers, np.zeros_like(numbers), numbers)))
         logits = np.concatenate(logits).astype(np.float64)
         if self.model.task == "regression":
@@ -182,7 +182,7 @@ class _Runner:
             return log_expit(logits) if self.model.task == "multilabel" else log_softmax(logits, axis=1)
 
 
-def _runner(model: Classifier, backend: ExecutionBackend, inputs: np.ndarray) -> _Runner:
+def _build_runner(model: Classifier, backend: ExecutionBackend, inputs: np.ndarray) -> _Runner:
     if backend.name not in BACKENDS:
         raise ShapelineError(f"engine: unknown backend '{backend.name}'.{nearest(backend.name, BACKENDS)}")
     if not model.module.built:  # variables cannot be created in a function that is traced more than once
@@ -195,7 +195,7 @@ def _runner(model: Classifier, backend: ExecutionBackend, inputs: np.ndarray) ->
     return runner
 
 
-def _size(limit: int, rows: int) -> int:
+def _limit_call(limit: int, rows: int) -> int:
     """Return the rows of the next call: the limit, halved at most MAX_HALVINGS times for the last rows of a block."""
     size = limit
     for _ in range(MAX_HALVINGS):
@@ -204,7 +204,7 @@ def _size(limit: int, rows: int) -> int:
     return size
 
 
-def _step(
+def _build_step(
     module, backend: str, shape: tuple[int, ...], dtype: np.dtype, size: int, direct: bool
 ) -> Callable[..., tf.Tensor]:
     """Return the compiled function that fills `size` rows and runs the model; direct: masks are of cells."""
@@ -255,17 +255,17 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
     """Return the fastest backend and batch, for inputs and reference rows in the model's format."""
     began, ends = time.perf_counter(), (inputs[:1], reference.rows[:1])
     largest = limit_trial_rows(math.prod(inputs.shape[1:]), model.device.split(":")[0])
-    single = calibration.time_fastest(_step_of(model, ExecutionBackend("plain", 1), *ends), 1, TIMING_SECONDS)
+    single = calibration.time_fastest(_warm_up(model, ExecutionBackend("plain", 1), *ends), 1, TIMING_SECONDS)
     # Large models start with small batches, so that no single call takes long.
     smallest = 1 << int(np.clip(math.log2(min(0.05 / single, largest)), 0, 4))
-    rows = mask_rows(inputs, reference, GAP * smallest)
-    expected = _runner(model, ExecutionBackend("plain", len(rows)), inputs).log_probs(rows)
+    rows = mask_rows(inputs, reference, STEP * smallest)
+    expected = _build_runner(model, ExecutionBackend("plain", len(rows)), inputs).log_probs(rows)
 
     def candidate(name: str) -> calibration.Candidate:
-        difference = 0.0 if name == "plain" else _difference(model, name, inputs, rows, expected)
-        most = _runner(model, ExecutionBackend(name, largest), inputs).limit
+        difference = 0.0 if name == "plain" else _measure(model, name, inputs, rows, expected)
+        most = _build_runner(model, ExecutionBackend(name, largest), inputs).limit
         return calibration.Candidate(
-            difference, lambda: most, lambda batch: _step_of(model, ExecutionBackend(name, batch), *ends)
+            difference, lambda: most, lambda batch: _warm_up(model, ExecutionBackend(name, batch), *ends)
         )
 
     share = SEARCH_SECONDS / CALIBRATION_SECONDS
@@ -274,7 +274,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
         refusals=(ModelFailure, MethodFailure, NotImplementedError, TypeError, ValueError),
         smallest=smallest,
         sure=len(rows),
-        stride=GAP,
+        stride=STEP,
         measured=TIMING_SECONDS,
         few_rows=0,
         turns=8,
@@ -286,13 +286,14 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> Ex
     return calibration.search(BACKENDS, candidate, plan, began)
 
 
-def _difference(model: Classifier, name: str, inputs: np.ndarray, rows: np.ndarray, expected: np.ndarray) -> float:
+def _measure(model: Classifier, name: str, inputs: np.ndarray, rows: np.ndarray, expected: np.ndarray) -> float:
     """Return a backend's largest difference to the expected log-probabilities, in the two smallest batches tried."""
-    actual = [_runner(model, ExecutionBackend(name, len(rows) // split), inputs).log_probs(rows) for split in (1, GAP)]
+    batches = len(rows), len(rows) // STEP
+    actual = [_build_runner(model, ExecutionBackend(name, batch), inputs).log_probs(rows) for batch in batches]
     return calibration.measure_difference(np.array(actual), expected)
 
 
-def _step_of(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
+def _warm_up(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
     """Return `_timer` after its first call, which traces."""
     timer = _timer(model, backend, row, absent)
     timer()
@@ -301,11 +302,11 @@ def _step_of(model: Classifier, backend: ExecutionBackend, row: np.ndarray, abse
 
 def _timer(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
     """Return a function that evaluates a batch on artificial masks and returns seconds per row (inf: too large)."""
-    runner = _runner(model, backend, row)
+    runner = _build_runner(model, backend, row)
     cells, batch = math.prod(runner.shape), backend.batch
     masks = np.random.default_rng(0).random((batch, cells)) < 0.5
-    columns = _columns(np.arange(cells), cells, runner.dtype)
-    block = (tf.constant(_flat(row)), tf.constant(_flat(absent)), _present(masks, columns), columns)
+    columns = _map_cells(np.arange(cells), cells, runner.dtype)
+    block = (tf.constant(_flatten(row)), tf.constant(_flatten(absent)), _pad_masks(masks, columns), columns)
     zero = np.zeros(batch, np.int32)
 
     def run() -> float:
@@ -328,7 +329,7 @@ def window_values(
         lambda pooled: from_pooled(pooled).numpy(),
         threads(),
     )
-    return windows.values(local, inputs, rows, masks, features.cells)
+    return windows.evaluate_tiles(local, inputs, rows, masks, features.cells)
 
 
 @functools.lru_cache(maxsize=4)

@@ -14,7 +14,7 @@ from shapeline.games import calibration, execution, numpy_backend, windows
 from shapeline.games.features import Features
 from shapeline.games.game import Game, Progress, as_array, check_finite, map_targets, select_rows, share_reference
 from shapeline.games.references import Reference
-from shapeline.games.torch_execution import TRIED, Runner, build_runner, evaluating, filler, prepare, score_on_device
+from shapeline.games.torch_execution import ORDER, Runner, build_runner, evaluating, get_fill, prepare, score_on_device
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import evaluation_mode
 
@@ -33,7 +33,7 @@ def values(
 def _evaluate_module(
     game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
-    model, value, own = game.model, game.value, game.reference.own
+    model, value, own_rows = game.model, game.value, game.reference.own
     reference = share_reference(game.reference, inputs)
     n, K, M = len(inputs), masks.shape[-2], len(reference.rows)
     with evaluating(model):
@@ -51,7 +51,7 @@ def _evaluate_module(
         cells = runner.cells(game.features)
         a, b = execution.choose_tile(n, K, max(1, runner.limit // M))
         buffer = torch.empty((a * b * M, runner.size), dtype=absent.dtype, device=runner.device)
-        chunk = b * max(1, execution.MASK_BYTES[runner.device.type] // (4 * runner.size * b))
+        chunk = b * max(1, execution.MAX_MASK_BYTES[runner.device.type] // (4 * runner.size * b))
         for first in range(0, K, chunk):
             last = min(first + chunk, K)
             shared = present = None  # frees the previous chunk's masks, which are as large
@@ -59,11 +59,11 @@ def _evaluate_module(
             shared = runner.expand(masks[None, first:last], cells) if masks.ndim == 2 else None
             for start in range(0, n, a):
                 stop = min(start + a, n)
-                if own is not None:
-                    rows = as_array(own(inputs[start:stop]), inputs.dtype).reshape(-1, *inputs.shape[1:])
+                if own_rows is not None:
+                    rows = as_array(own_rows(inputs[start:stop]), inputs.dtype).reshape(-1, *inputs.shape[1:])
                     absent = runner.flat(rows).to(runner.device).view(stop - start, 1, M, -1)
-                fill = filler(absent, runner.flat(inputs[start:stop]).to(runner.device)[:, None, None])
-                of_block = targets[start:stop], None if full is None else full[start:stop]
+                fill = get_fill(absent, runner.flat(inputs[start:stop]).to(runner.device)[:, None, None])
+                arguments = targets[start:stop], None if full is None else full[start:stop]
                 scored, outputs = [], []
                 for k in range(first, last, b):
                     end = min(k + b, last)
@@ -77,8 +77,8 @@ def _evaluate_module(
                     filled = buffer[: math.prod(pairs)]
                     fill(present[:, :, None], filled.view(*pairs, -1))
                     outputs.append(runner.outputs(filled).view(*pairs, -1))
-                    if end == last or len(outputs) * outputs[0].numel() > execution.KEPT_OUTPUTS:
-                        scored.append(score(torch.cat(outputs, dim=1), *of_block))
+                    if end == last or len(outputs) * outputs[0].numel() > execution.MAX_BUFFERED_OUTPUTS:
+                        scored.append(score(torch.cat(outputs, dim=1), *arguments))
                         outputs = []
                 block = result[start:stop, first:last] = torch.cat(scored, dim=1).cpu().numpy()
                 check_finite(game, block, start, first)
@@ -90,16 +90,16 @@ def _evaluate_module(
 def _evaluate_graph(
     game: Game, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None, progress: Progress
 ) -> np.ndarray:
-    """Return the same by the module's graph; numpy composes the rows, each thread composes and evaluates its own."""
+    """Return the same by the module's graph; each thread composes its rows with numpy and evaluates them."""
     model = game.model
-    graph = _graph_of(model, execution.select_traced_rows(inputs, share_reference(game.reference, inputs)))
+    graph = _export_graph(model, execution.select_traced_rows(inputs, share_reference(game.reference, inputs)))
     try:
         return numpy_backend.values(game.having(model=graph), inputs, masks, targets, progress)
     finally:
         model.most_rows, model.n_classes = graph.most_rows, graph.n_classes
 
 
-def _graph_of(model: Classifier, rows: np.ndarray) -> Classifier:
+def _export_graph(model: Classifier, rows: np.ndarray) -> Classifier:
     """Return the classifier with its module's graph; rows: of execution.select_traced_rows."""
     return dataclasses.replace(
         model, module=prepare(model, execution.ExecutionBackend("onnx"), rows).graph, runtime="onnx"
@@ -110,7 +110,7 @@ def _build_filler(runner: Runner, game: Game, inputs: np.ndarray, masks: np.ndar
     """Return the filler of a tile whose masked features depend on the kept ones; arguments as for `select_rows`."""
     rows = select_rows(game, inputs, masks, start)
     absent = runner.flat(rows.reshape(-1, *inputs.shape[1:])).to(runner.device).view(*rows.shape[:3], -1)
-    return filler(absent, runner.flat(inputs).to(runner.device)[:, None, None])
+    return get_fill(absent, runner.flat(inputs).to(runner.device)[:, None, None])
 
 
 def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> execution.ExecutionBackend:
@@ -124,28 +124,26 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
         single = calibration.time_fastest(step, 1, TIMING_SECONDS)
         rows = execution.mask_rows(inputs, reference, count=int(np.clip(MAX_CALL_SECONDS / single, 4, 64)))
         expected = plain.compare_outputs(rows)
-        made_up = functools.cache(lambda batch: _generate_masks(plain, batch, inputs.dtype))
+        masks = functools.cache(lambda batch: _generate_masks(plain, batch, inputs.dtype))
 
         def candidate(name: str) -> calibration.Candidate:
             runner = (
                 plain if name == "plain" else build_runner(model, execution.ExecutionBackend(name, largest), traced)
             )
-            difference = 0.0 if name == "plain" else _difference(runner, rows, expected)
+            difference = 0.0 if name == "plain" else _measure_difference(runner, rows, expected)
             if name == "onnx":
-                graph = _graph_of(model, traced)
+                graph = _export_graph(model, traced)
                 most, step = numpy_backend.try_candidate(graph, inputs, reference)
                 return calibration.Candidate(difference, lambda: max(smallest, most()), step)
             return calibration.Candidate(
-                difference, lambda: runner.limit, lambda batch: _step(runner, batch, inputs, reference, *made_up(batch))
+                difference, lambda: runner.limit, lambda batch: _step(runner, batch, inputs, reference, *masks(batch))
             )
 
-        backends = TRIED[plain.device.type]
+        backends = ORDER[plain.device.type]
         # Large models start with small batches, so that no single call takes long.
         smallest = 1 << int(np.clip(math.log2(min(MAX_CALL_SECONDS / single, largest)), 0, math.log2(FEW_ROWS)))
         plan = calibration.Search(
-            shares=tuple(
-                index / len(backends) for index in range(1, len(backends) + 1)
-            ),  # each has its share of the time
+            shares=tuple(number / len(backends) for number in range(1, len(backends) + 1)),
             refusals=(execution.BackendRefused, RuntimeError, MethodFailure),
             smallest=smallest,
             sure=smallest,
@@ -153,21 +151,21 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
             measured=TIMING_SECONDS,
             few_rows=FEW_ROWS,
             turns=5,
-            worth={"onnx": execution.GRAPH_WORTH},
+            worth={"onnx": execution.MAX_GRAPH_SLOWDOWN},
         )
         return calibration.search(backends, candidate, plan, began)
 
 
-def difference(game: Game, inputs: np.ndarray) -> float:
-    """Return the backend's largest difference to the plain model on 64 masked rows, as _difference."""
+def measure_backend(game: Game, inputs: np.ndarray) -> float:
+    """Return the backend's largest difference to the plain model on 64 masked rows, as `_measure_difference`."""
     model, backend, reference = game.model, game.backend, share_reference(game.reference, inputs)
     with evaluating(model):
         traced, rows = execution.select_traced_rows(inputs, reference), execution.mask_rows(inputs, reference, count=64)
         expected = build_runner(model, execution.ExecutionBackend("plain", backend.batch), traced).compare_outputs(rows)
-        return _difference(build_runner(model, backend, traced), rows, expected)
+        return _measure_difference(build_runner(model, backend, traced), rows, expected)
 
 
-def _difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> float:
+def _measure_difference(runner: Runner, rows: np.ndarray, expected: torch.Tensor) -> float:
     """Return the largest difference to the expected log-probabilities, with all rows at once and about half of them."""
     half = len(rows) // 2 + 1
     actual = torch.cat([runner.compare_outputs(rows), runner.compare_outputs(rows[:half])])
@@ -187,7 +185,7 @@ def _step(
 ) -> Callable[[], float]:
     """Return a function that evaluates a tile on artificial masks and returns seconds per row (inf: too large)."""
     rows = runner.flat(inputs[:1]).to(runner.device)
-    fill = filler(runner.flat(reference.rows[:1]).to(runner.device), rows)
+    fill = get_fill(runner.flat(reference.rows[:1]).to(runner.device), rows)
     target = torch.zeros(1, dtype=torch.int64, device=runner.device)
 
     def run() -> float:
@@ -218,4 +216,4 @@ def window_values(
 
     threads = torch.get_num_threads()
     local = windows.Local(module.window_size, wrap_arrays(module.windows), wrap_arrays(module.from_pooled), threads)
-    return windows.values(local, inputs, rows, masks, features.cells)
+    return windows.evaluate_tiles(local, inputs, rows, masks, features.cells)

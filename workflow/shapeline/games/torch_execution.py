@@ -87,13 +87,14 @@ def _convert_channels_last(module: torch.nn.Module, rows: torch.Tensor) -> Calla
         raise BackendRefused(f"the module cannot be copied: {first_line(error)}") from error
 
 
-def _bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+def _cast_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the module in mixed precision: convolutions and matrix products in bfloat16."""
-    own, device = weakref.ref(module), rows.device.type  # weak, since the backend is cached as long as the module lives
+    reference = weakref.ref(module)  # weak, since the backend is cached as long as the module lives
+    device = rows.device.type
 
     def forward(rows: torch.Tensor) -> torch.Tensor:
         with torch.autocast(device, torch.bfloat16):
-            return own()(rows).float()
+            return reference()(rows).float()
 
     return forward
 
@@ -123,19 +124,19 @@ def _compile_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[
 BACKENDS = {"plain": None, "onnx": export, "channels_last": _convert_channels_last}
 # Candidates in the order of trials. A frozen trace of torch.jit is slower than ONNX Runtime on the CPU, and on a GPU
 # its fuser compiles for minutes, without interruption, where a network joins many layers (densenet121).
-TRIED = {"cpu": ("plain", "onnx", "channels_last"), "cuda": ("plain", "channels_last")}
+ORDER = {"cpu": ("plain", "onnx", "channels_last"), "cuda": ("plain", "channels_last")}
 # Used only on request: they are slow to build, or change numbers; the last is for crops.
 REQUESTED = {
-    "bfloat16": _bfloat16,
+    "bfloat16": _cast_bfloat16,
     "compiled": _compile,
     "compiled_bfloat16": _compile_bfloat16,
     "onnx_any_side": export_any_side,
 }
 
 
-def leave_out(model: Classifier, backend: ExecutionBackend) -> Callable[[torch.Tensor], torch.Tensor]:
+def omit_patches(model: Classifier, backend: ExecutionBackend) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function from rows (n, channels, height, width), NaN where a patch is masked, to logits. The module
-    has `patch` and `forward(images, kept)`. Raises ShapelineError for another."""
+    needs `patch` and `forward(images, kept)`; ShapelineError for another."""
     module, name = model.module, model.architecture
     if not getattr(module, "patch", None) or "kept" not in inspect.signature(module.forward).parameters:
         raise ShapelineError(
@@ -148,29 +149,29 @@ def leave_out(model: Classifier, backend: ExecutionBackend) -> Callable[[torch.T
     def forward(rows: torch.Tensor) -> torch.Tensor:
         absent = rows[:, 0].isnan().unfold(1, module.patch, module.patch).unfold(2, module.patch, module.patch)
         absent = absent.flatten(1, 2).flatten(2)  # (n, patches, cells)
-        gone = absent[:, :, 0]
-        if (absent != gone[:, :, None]).any():
+        omitted = absent[:, :, 0]
+        if (absent != omitted[:, :, None]).any():
             raise MethodFailure(
                 "unsupported features",
                 f"reference 'delete': a feature cuts through the patches of '{name}', of {module.patch} x "
                 f"{module.patch} pixels; set features: {{kind: patch, size: {module.patch}}}",
             )
-        prepared = gone.to(torch.uint8).argsort(dim=1, stable=True)  # kept patches first, in order
-        counts = (~gone).sum(1)
+        prepared = omitted.to(torch.uint8).argsort(dim=1, stable=True)  # kept patches first, in order
+        counts = (~omitted).sum(1)
         images, parts, indices = rows.nan_to_num(0.0), [], []
         for count in counts.unique().tolist():
-            own = (counts == count).nonzero()[:, 0]
-            parts.append(module(images[own], prepared[own, :count]))
-            indices.append(own)
+            rows_of_count = (counts == count).nonzero()[:, 0]
+            parts.append(module(images[rows_of_count], prepared[rows_of_count, :count]))
+            indices.append(rows_of_count)
         logits = check_logits(torch.cat(parts), len(rows), name, model.task)
         return torch.empty_like(logits).index_copy_(0, torch.cat(indices), logits)
 
     return forward
 
 
-def filler(absent: torch.Tensor, rows: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], None]:
-    """Return a function that writes `rows` where kept, else `absent`, to its second argument, by bits of int32:
-    exact, and 15 times as fast as torch.where on the CPU."""
+def get_fill(absent: torch.Tensor, rows: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    """Return a function that writes `rows` where kept, else `absent`, to its second argument, by bits of int32: exact,
+    and 15 times as fast as torch.where on the CPU."""
     absent = absent.view(torch.int32)
     difference = rows.view(torch.int32) ^ absent
 
@@ -191,20 +192,20 @@ def score_on_device(
     """Convert model outputs (a, b, M, classes) of a tile to values (a, b); `full` (a, classes): on the full input."""
     outputs = outputs.double()
     if task == "multilabel":
-        # The sigmoid of a label's logit is the softmax of the two logits 0 and it.
+        # The sigmoid of a label's logit is the softmax of 0 and the logit.
         label = outputs.gather(3, targets.view(-1, 1, 1, 1).expand(*outputs.shape[:3], 1))
         outputs, targets = torch.cat([torch.zeros_like(label), label], dim=3), torch.ones_like(targets)
     index = targets.view(-1, 1, 1, 1).expand(*outputs.shape[:3], 1)
     if value in ("logit", PREDICTION):
         return outputs.gather(3, index).mean(dim=(2, 3))
-    of_target = value in ("log_probability", "probability")
-    if of_target and outputs.shape[3] == 2 and framework != "function":
-        # The softmax of two is the sigmoid of their difference, which takes a fifth of the time.
+    needs_target_only = value in ("log_probability", "probability")
+    if needs_target_only and outputs.shape[3] == 2 and framework != "function":
+        # The softmax of two logits is the sigmoid of their difference, which takes a fifth of the time.
         sign = torch.where(targets == 0, 1.0, -1.0).to(outputs).view(-1, 1, 1)
         log_probs = torch.nn.functional.logsigmoid((outputs[..., 0] - outputs[..., 1]) * sign).unsqueeze(3)
     else:
         log_probs = outputs if framework == "function" else torch.log_softmax(outputs, dim=3)
-        log_probs = log_probs.gather(3, index) if of_target else log_probs
+        log_probs = log_probs.gather(3, index) if needs_target_only else log_probs
     if value == "margin":
         others = log_probs.scatter(3, index, -torch.inf).logsumexp(dim=3)
         return (log_probs.gather(3, index)[..., 0] - others).mean(dim=2)
@@ -238,7 +239,7 @@ class Runner:
         return math.prod(self.shape)
 
     def flat(self, array: np.ndarray) -> torch.Tensor:
-        """Reshape (n, *input_shape) to (n, cells), in the backend's memory order of an input's cells."""
+        """Return (n, *input_shape) as (n, cells), in the backend's memory order of an input's cells."""
         rows = torch.from_numpy(array)
         if self.channels_last:
             rows = rows.permute(0, 2, 3, 1)
@@ -273,14 +274,14 @@ class Runner:
 
         def run(limit: int) -> torch.Tensor:
             if len(rows) <= limit:
-                return self._own(rows)
-            return torch.cat([self._own(part) for part in rows.split(limit)])
+                return self._copy_outputs(rows)
+            return torch.cat([self._copy_outputs(part) for part in rows.split(limit)])
 
         outputs = halve(self.model, min(self.limit, len(rows)), run)
         self.limit = min(self.limit, self.model.most_rows or self.limit)
         return outputs
 
-    def _own(self, rows: torch.Tensor) -> torch.Tensor:
+    def _copy_outputs(self, rows: torch.Tensor) -> torch.Tensor:
         """Return a copy of outputs on the runner's device, since the next call may overwrite the model's buffer."""
         return self.forward(self.inputs(rows)).to(self.device, copy=True)
 
@@ -309,7 +310,7 @@ def build_runner(model: Classifier, backend: ExecutionBackend, rows: np.ndarray)
     shape = rows.shape[1:]
     limit = limit_rows(backend.batch, math.prod(shape), model.most_rows, device.type)
     if rows.ndim == 4 and np.isnan(rows[1]).all():
-        forward = leave_out(model, backend)
+        forward = omit_patches(model, backend)
     else:
         forward = prepare(model, backend, rows)
     return Runner(model, forward, shape, device, limit, backend.name == "channels_last")

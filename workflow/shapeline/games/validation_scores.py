@@ -21,7 +21,7 @@ def read_scorers(where: str, scoring: Scoring) -> dict[str, Callable]:
     from sklearn.metrics import get_scorer, get_scorer_names
 
     if scoring is None:
-        return {"score": _score}
+        return {"score": _call_score}
     if callable(scoring):
         return {getattr(scoring, "__name__", "score"): scoring}
     names = [scoring] if isinstance(scoring, str) else list(scoring)
@@ -33,7 +33,7 @@ def read_scorers(where: str, scoring: Scoring) -> dict[str, Callable]:
     return {name: get_scorer(name) for name in names}
 
 
-def _score(estimator: object, X: object, y: object) -> float:
+def _call_score(estimator: object, X: object, y: object) -> float:
     return estimator.score(X, y)
 
 
@@ -68,28 +68,28 @@ def fit_baseline(estimator: object, X: object, y: object) -> object:
 
 def check_rows(where: str, X: object, y: object, names: tuple[str, str]) -> None:
     """Raise ShapelineError for missing inputs or targets, or different numbers of them."""
-    for name, one in zip(names, (X, y), strict=True):
-        if not hasattr(one, "shape") and not hasattr(one, "__len__"):
-            raise ShapelineError(f"{where}: {name} is {name_type(one)}; give an array, a data frame or a list")
-    sizes = [one.shape[0] if hasattr(one, "shape") else len(one) for one in (X, y)]
+    for name, data in zip(names, (X, y), strict=True):
+        if not hasattr(data, "shape") and not hasattr(data, "__len__"):
+            raise ShapelineError(f"{where}: {name} is {name_type(data)}; give an array, a data frame or a list")
+    sizes = [data.shape[0] if hasattr(data, "shape") else len(data) for data in (X, y)]
     if sizes[0] != sizes[1] or not sizes[0]:
         raise ShapelineError(
             f"{where}: {names[0]} has {sizes[0]} rows and {names[1]} {sizes[1]}; give one target for each of some rows"
         )
 
 
-def select_rows(data: Any, places: np.ndarray) -> Any:
-    """Return some rows of a data frame, a series, an array, a sparse matrix or a list, in its own type."""
+def select_rows(data: Any, positions: np.ndarray) -> Any:
+    """Return rows of a data frame, a series, an array, a sparse matrix or a list, in the same type."""
     if hasattr(data, "iloc"):
-        return data.iloc[places]
-    return data[places] if hasattr(data, "shape") else [data[place] for place in places]
+        return data.iloc[positions]
+    return data[positions] if hasattr(data, "shape") else [data[position] for position in positions]
 
 
 def find_empty_value(
     where: str, scorers: dict[str, Callable], empty: float | Sequence[float] | None, fitted: tuple, test: tuple
 ) -> np.ndarray | float:
-    """Return the value of the empty coalition. empty: a number for all scores, one each, or None for the scores on
-    `test` of the prediction without features (`fit_baseline` on `fitted`). Raises ShapelineError."""
+    """Return the value of the empty coalition. empty: one number for all scores, one per score, or None for the scores
+    on `test` of the prediction without features (`fit_baseline` on `fitted`). Raises ShapelineError."""
     if empty is None:
         try:
             empty = compute_scores(scorers, fit_baseline(*fitted), *test)
@@ -103,9 +103,9 @@ def find_empty_value(
 
 def check_columns(where: str, X: object, other: object, name: str) -> None:
     """Raise ShapelineError for a table whose columns are not those of X in their order."""
-    own, theirs = (list(getattr(one, "columns", range(one.shape[1]))) for one in (X, other))
-    framed = hasattr(X, "columns"), hasattr(other, "columns")
-    if len(own) != len(theirs) or (all(framed) and own != theirs):
+    expected, actual = (list(getattr(data, "columns", range(data.shape[1]))) for data in (X, other))
+    are_frames = hasattr(X, "columns") and hasattr(other, "columns")
+    if len(expected) != len(actual) or (are_frames and expected != actual):
         raise ShapelineError(f"{where}: {name} has other columns than X, or in another order; give it the columns of X")
 
 
@@ -123,8 +123,8 @@ def _to_bytes(part: Any, depth: int = 12) -> bytes:
     if isinstance(part, type):  # its methods are not those of an instance
         return repr(part).encode()
     if isinstance(part, pd.DataFrame | pd.Series):
-        named = list(part.columns) if part.ndim == 2 else ""
-        return pd.util.hash_pandas_object(part).to_numpy().tobytes() + repr(named).encode()
+        columns = list(part.columns) if part.ndim == 2 else ""
+        return pd.util.hash_pandas_object(part).to_numpy().tobytes() + repr(columns).encode()
     if isinstance(part, np.ndarray) and not part.dtype.hasobject:
         return f"{part.dtype}{part.shape}".encode() + part.tobytes()
     if hasattr(part, "tocsr"):
@@ -145,8 +145,8 @@ def _to_bytes(part: Any, depth: int = 12) -> bytes:
         part = sorted(map(repr, part))
     if isinstance(part, Mapping):
         part = [(key, part[key]) for key in sorted(part, key=str)]
-    if isinstance(part, list | tuple) and not all(isinstance(one, str | int | float | None) for one in part):
-        return b"\x1e".join([kind.encode(), *(_to_bytes(one, depth - 1) for one in part)])
+    if isinstance(part, list | tuple) and not all(isinstance(item, str | int | float | None) for item in part):
+        return b"\x1e".join([kind.encode(), *(_to_bytes(item, depth - 1) for item in part)])
     return re.sub(r" at 0x[0-9a-f]+", "", repr(part)).encode()
 
 

@@ -1,9 +1,9 @@
 """Exact fast evaluation of models with a local receptive field, by tabulated windows of tokens and shared maxima.
 
-Such a model takes the maximum over windows of w tokens. For one document a window has at most 2^(features in it)
-values, for any mask, so they are tabulated once, and a masked evaluation is a maximum over rows of the table. Maxima
-are also shared: stretches of windows that are equal under several masks are compared once, pair by pair, as long as
-that saves work. This covers dense random masks, runs of words and occlusion.
+Such a model takes the maximum over windows of w tokens. In one document a window with f features has at most 2^f
+values, so all are tabulated once, and a masked evaluation is a maximum over rows of the table. Maxima are also shared:
+stretches of windows that are equal under several masks are compared once, pair by pair, as long as that saves work.
+This covers dense random masks, runs of words and occlusion.
 
 The model computes the table and processes the maxima (torch_backend.py, tf_backend.py); numpy does the rest on the CPU,
 where gathering and comparing rows in the cache is as fast as torch and several times as fast as TensorFlow.
@@ -18,13 +18,13 @@ import numpy as np
 from shapeline.designs.design import find_unique_rows
 from shapeline.errors import ShapelineError
 
-STRETCH = 4  # windows per first stretch, which has few patterns (2^(w + 3)) and reduces the windows to a quarter
-WIDEST = 32  # tokens of a window whose pattern fits into a code with its position
-MAX_MASK_CELLS = 1 << 21  # masks of a chunk times cells of an input; bounds the memory of indices
-MAX_TABLE_BYTES = 1 << 23  # of a table shared by documents, so that it stays in the cache
-MAX_TABLE_ROWS = 1 << 16  # of a table of longer stretches
-MAX_GATHERED_BYTES = 1 << 22  # of rows gathered at a time
-MIN_THREAD_BYTES = 1 << 24  # of gathered rows per thread
+STRETCH_WINDOWS = 4  # windows of a first stretch: few patterns (2^(w + 3)), and a quarter of the comparisons
+MAX_WIDTH = 32  # tokens of a window; its pattern and position must fit into a 64-bit code
+MAX_MASK_CELLS = 1 << 21  # masks of a chunk times cells of an input; limits the memory of indices
+MAX_TABLE_BYTES = 1 << 23  # size of a table that documents share, so that it stays in the cache
+MAX_TABLE_ROWS = 1 << 16  # rows of a table of longer stretches
+MAX_GATHERED_BYTES = 1 << 22  # bytes of rows gathered at a time
+MIN_THREAD_BYTES = 1 << 24  # bytes of gathered rows per thread
 CALL_ROWS = 1 << 12  # windows, or rows of maxima, per call of the model
 
 
@@ -47,15 +47,15 @@ class Plan:
         return max(len(self.positions), *(ids.shape[1] for ids in self.levels))
 
 
-def plan(masks: np.ndarray, cells: np.ndarray, width: int) -> Plan:
+def build_plan(masks: np.ndarray, cells: np.ndarray, width: int) -> Plan:
     """Return the plan for masks (K, d) bool on an input whose cells (length,) belong to features, -1 = never masked."""
     count = len(cells) - width + 1
     touched = np.flatnonzero(np.lib.stride_tricks.sliding_window_view(cells >= 0, width).any(axis=1))
     first, stop = (touched[0], touched[-1] + 1) if len(touched) else (0, 1)
-    stretch = min(STRETCH, count)
+    stretch = min(STRETCH_WINDOWS, count)
     # The last stretch is shifted back into the input; a window compared twice changes no maximum.
     starts = np.minimum(np.arange(first, stop, stretch), count - stretch)
-    # By cell, not by mask, so that operations below run along the masks; owner -1 selects the last row.
+    # Transposed, so that the operations below run along the masks; feature -1 selects the last row.
     kept = np.ones((masks.shape[1] + 1, len(masks)), bool)
     kept[:-1] = masks.T
     bits = stretch + width - 1
@@ -156,7 +156,7 @@ class Local:
         return _sum_parts(self.windows, rows.reshape(-1, self.width)).reshape(len(ids), -1)
 
 
-def values(
+def evaluate_tiles(
     local: Local, inputs: np.ndarray, rows: np.ndarray, masks: np.ndarray, cells: np.ndarray
 ) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
     """Yield logits of tiles of masked documents: start, stop, first, last, logits (stop-start, last-first, M, classes).
@@ -164,8 +164,10 @@ def values(
     inputs (n, length); rows (M, length) or (n, M, length); masks (K, d) or (n, K, d); cells: owners or -1. Raises
     ShapelineError for a window of over 32 tokens.
     """
-    if local.width > WIDEST:
-        raise ShapelineError(f"windows: {local.width} tokens; up to {WIDEST} can be tabled. Use the backend 'plain'.")
+    if local.width > MAX_WIDTH:
+        raise ShapelineError(
+            f"windows: {local.width} tokens; up to {MAX_WIDTH} can be tabled. Use the backend 'plain'."
+        )
     n, K, M = len(inputs), masks.shape[-2], rows.shape[-2]
     rows = np.broadcast_to(rows, (n, M, inputs.shape[1]))
     inputs = np.broadcast_to(inputs[:, None], rows.shape)
@@ -173,21 +175,21 @@ def values(
     chunk = max(1, MAX_MASK_CELLS // inputs.shape[2])
     for first in range(0, K, chunk):
         last = min(first + chunk, K)
-        shared = plan(masks[first:last], cells, local.width) if masks.ndim == 2 else None
+        shared = build_plan(masks[first:last], cells, local.width) if masks.ndim == 2 else None
         together = 1 if shared is None else max(1, MAX_TABLE_BYTES // (4 * M * channels * shared.largest))
         for start in range(0, n, together):
             stop = min(start + together, n)
-            mine = shared or plan(masks[start, first:last], cells, local.width)
+            planned = shared or build_plan(masks[start, first:last], cells, local.width)
             # Many reference rows enlarge a table as many documents do.
-            some = max(1, MAX_TABLE_BYTES // (4 * channels * mine.largest))
+            group = max(1, MAX_TABLE_BYTES // (4 * channels * planned.largest))
             parts = [
-                _logits(local, mine, inputs[start:stop, m : m + some], rows[start:stop, m : m + some])
-                for m in range(0, M, some)
+                _compute_logits(local, planned, inputs[start:stop, m : m + group], rows[start:stop, m : m + group])
+                for m in range(0, M, group)
             ]
             yield start, stop, first, last, parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
 
 
-def _logits(local: Local, plan: Plan, inputs: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _compute_logits(local: Local, plan: Plan, inputs: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return logits (a, K, M, classes) of documents and reference rows, both (a, M, length)."""
     a, M, length = inputs.shape
     inputs, rows = inputs.reshape(-1, length).T, rows.reshape(-1, length).T

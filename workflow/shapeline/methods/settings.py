@@ -156,7 +156,7 @@ class MethodSettings:
         """Return the features' own graph, if the method uses one."""
         uses_graph = "graph" in (*self.method.parameters.model_fields, *(self.method.argument_names or ()))
         own = getattr(self.parameters, "graph", "features") == "features"
-        return feature_kinds.graph(features) if uses_graph and own else None
+        return feature_kinds.build_graph(features) if uses_graph and own else None
 
 
 def parse(settings: Mapping[str, Any], budgets: Sequence[Budget | Mapping] | None = None) -> MethodSettings:

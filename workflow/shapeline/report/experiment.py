@@ -167,7 +167,7 @@ def load(**parameters) -> Results:
         dataset_card=card,
         folder=given.dataset,
         features=None
-        if feature_kinds.varies(settings["features"])
+        if feature_kinds.is_varying(settings["features"])
         else feature_kinds.build(settings["features"], card),
         instances=instances,
         scores=explanations,
