@@ -22,7 +22,7 @@ def of_run(experiment: str, instances: int) -> np.ndarray:
     import yaml
 
     from shapeline import scores
-    from shapeline.attribution.context import load_context, targets
+    from shapeline.attribution.context import load_context, read_targets
     from shapeline.config import validation
     from shapeline.workflow import jobs, runs
 
@@ -40,7 +40,7 @@ def of_run(experiment: str, instances: int) -> np.ndarray:
     [(features, _)] = context.buckets(inputs, selected)
     game = context.game(game_of(asked).value).having(features=features)
     masks = (np.arange(2**features.d)[:, None] >> np.arange(features.d) & 1).astype(bool)
-    return game.values(inputs, masks, targets(selected))
+    return game.values(inputs, masks, read_targets(selected))
 
 
 def deep(d: int, terms: int, most: int, seed: int) -> Terms:

@@ -12,7 +12,7 @@ from shapeline import scores
 from shapeline.attribution import context
 from shapeline.attribution.attribution_job import STORED, StoredRows
 from shapeline.attribution.context import parse
-from shapeline.attribution.row_store import Table, digest_of
+from shapeline.attribution.row_store import Table, digest
 from shapeline.config.validation import load
 from shapeline.metrics import measurement
 from shapeline.metrics.registry import METRICS
@@ -36,7 +36,7 @@ def subject(inputs: np.ndarray = INPUTS, **changes) -> SimpleNamespace:
 
 def key(settings=SETTINGS, entry: str = "sampled", **changes) -> str:
     files = ["weights", "card.json", "own.py"]
-    return digest_of(context.score_facts(subject(**changes), parse(settings), entry, files, "arrays.npz"))
+    return digest(context.score_facts(subject(**changes), parse(settings), entry, files, "arrays.npz"))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_measurement_is_of_the_metric_and_of_what_the_scores_are_of(place):
     job = {"metric": "infidelity", "code": "c0de"}
 
     def of(**changes) -> str:
-        return digest_of(one_metric(**{"name": "infidelity", "job": job} | changes).facts(["weights"], "arrays.npz"))
+        return digest(one_metric(**{"name": "infidelity", "job": job} | changes).facts(["weights"], "arrays.npz"))
 
     assert of() == of(entry="other") == of(longest=9)
     for change in ({"job": job | {"code": "0dd"}}, {"settings": parse(SETTINGS | {"value": "logit"})}):
@@ -225,7 +225,7 @@ def test_a_measurement_is_of_the_scores_of_its_instance_alone_unless_all_are_rea
 
 def test_chunks_hold_whole_instances_and_every_row_once(monkeypatch):
     rows = pd.concat([rows_of(selected(*range(9))), rows_of(selected(*range(9))).assign(repeat=1)], ignore_index=True)
-    monkeypatch.setattr(measurement, "CHUNK", 8)
+    monkeypatch.setattr(measurement, "CHUNK_SIZE", 8)
     parts = [*one_metric("infidelity", {}).chunks(rows)]
     assert [start for start, _ in parts] == np.cumsum([0, *(len(part) for _, part in parts[:-1])]).tolist()
     assert sum(len(part) for _, part in parts) == len(rows) and max(len(part) for _, part in parts) <= 8
@@ -239,6 +239,6 @@ def test_a_reference_that_is_measured_beside_the_own_one_is_part_of_the_key(plac
     filled = SimpleNamespace(rows=np.zeros((1, 3)))
     monkeypatch.setattr(measurement.references, "build", lambda *_: filled)
     one = one_metric("log_odds", job, context=subject(dataset=None))
-    before = digest_of(one.facts([], "arrays.npz"))
+    before = digest(one.facts([], "arrays.npz"))
     filled.rows = np.ones((1, 3))
-    assert digest_of(dataclasses.replace(one).facts([], "arrays.npz")) != before
+    assert digest(dataclasses.replace(one).facts([], "arrays.npz")) != before

@@ -427,4 +427,4 @@ def test_an_edited_reference_or_value_changes_nothing_without_a_model(raw):
 
 def test_influence_too_small_for_a_score_file_is_none():
     found = explained("parzen", sigma=0.115, dtype="float64")  # exp(-113) between the two rows
-    assert 0 < np.abs(found.scores).max() < 1e-40 and found.warning == [labelled_points.EMPTY]
+    assert 0 < np.abs(found.scores).max() < 1e-40 and found.warning == [labelled_points.NO_WEIGHT]

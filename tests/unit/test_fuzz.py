@@ -313,7 +313,7 @@ def test_scores_near_valid_ones(splices):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "scores.csv")
         file.write_bytes(spliced(SCORES, splices))
-        external._table.cache_clear()
+        external._read_table.cache_clear()
         bounded(read)
 
 

@@ -171,7 +171,7 @@ def test_pieces_give_what_the_whole_gives(monkeypatch):
     random = np.random.default_rng(1)
     maps, truth = random.integers(0, 3, (9, 3, 4)), random.random((9, 3, 4)) < 0.4
     whole = of(maps, truth)
-    monkeypatch.setattr(ground_truth, "CHUNK_PIXELS", 30)
+    monkeypatch.setattr(ground_truth, "MAX_CHUNK_PIXELS", 30)
     for name, value in of(maps, truth).items():
         assert np.array_equal(value, whole[name], equal_nan=True)
 
@@ -183,8 +183,8 @@ def test_the_best_set_of_leaves_against_every_set():
     random = np.random.default_rng(2)
     for height, width, size in ((5, 9, 2), (1, 13, 2), (7, 4, 2)):
         truth = random.random((4, height, width)) < 0.3
-        touching, best = ground_truth.leaf_ceilings(truth, size)
-        row, column = (ground_truth.leaf_edges(side, size) for side in (height, width))
+        touching, best = ground_truth.compute_leaf_ceilings(truth, size)
+        row, column = (ground_truth.find_leaf_edges(side, size) for side in (height, width))
         leaves = list(itertools.product(itertools.pairwise(row), itertools.pairwise(column)))
         assert 4 <= len(leaves) <= 8
         for place, one in enumerate(truth):
@@ -205,7 +205,7 @@ def test_the_leaves_are_those_of_h_shap(height, width, size):
     if size > max(height, width):
         pytest.skip("larger than the image")
     everything = exploration.h_shap(lambda masks: masks.mean(axis=(1, 2)), (height, width), size)
-    rows, columns = (ground_truth.leaf_edges(side, size) for side in (height, width))
+    rows, columns = (ground_truth.find_leaf_edges(side, size) for side in (height, width))
     expected = {
         (top, bottom, left, right)
         for (top, bottom), (left, right) in itertools.product(itertools.pairwise(rows), itertools.pairwise(columns))
@@ -313,7 +313,7 @@ def test_pieces_and_order_change_no_curve(monkeypatch):
     weights = random.normal(size=30)
     whole = ablated(scores, weights, bias=20.0)
     told = []
-    monkeypatch.setattr(ablation, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(ablation, "MAX_MASK_BYTES", 100)
     pieces = ablated(scores, weights, bias=20.0, progress=lambda n, made: told.append((n, made)))
     alone = ablated(scores[5:6], weights, bias=20.0, instances=[5])
     for name, values in whole.items():

@@ -225,7 +225,7 @@ def test_a_design_is_gone_before_the_next_is_made(monkeypatch):
         made.append(weakref.ref(design.readout))
         return design
 
-    monkeypatch.setattr(sampling, "READOUT_BYTES", 1)
+    monkeypatch.setattr(sampling, "MAX_READOUT_BYTES", 1)
     monkeypatch.setattr(MethodSettings, "build", counted)
     inputs = np.random.default_rng(0).normal(size=(5, 9)).astype(np.float32)
     shapeline.explain(lambda rows: 1 / (1 + np.exp(-rows[:, 0])), inputs, "kernel_shap", features="column", seed=8)

@@ -93,11 +93,11 @@ def test_error_by_budget_with_bias_and_variance_apart():
 
 def test_efficiency_and_cost_by_hand():
     table = rows([[1, 2], [1, -1]], full=[4.0, 1.0], empty=1.0)
-    assert statistic(bookkeeping.efficiency(table), "gap") == [0.0, 0.0]
+    assert statistic(bookkeeping.measure_efficiency(table), "gap") == [0.0, 0.0]
     table["value_full"] = [4.5, 0.0]
-    assert statistic(bookkeeping.efficiency(table), "gap") == [0.5, 1.0]
-    assert statistic(bookkeeping.cost(table), "evaluations") == [8.0, 8.0]
-    assert statistic(bookkeeping.cost(table), "seconds") == [0.25, 0.25]
+    assert statistic(bookkeeping.measure_efficiency(table), "gap") == [0.5, 1.0]
+    assert statistic(bookkeeping.measure_cost(table), "evaluations") == [8.0, 8.0]
+    assert statistic(bookkeeping.measure_cost(table), "seconds") == [0.25, 0.25]
 
 
 def linear_model(weights):

@@ -198,6 +198,6 @@ def test_a_tree_by_hand():
         value=np.array([[0.0], [0.0], [10.0], [20.0], [30.0]]),
     )
     given, absent = np.array([[1.0, 2.0], [9.0, 2.0]]), np.array([[9.0, 9.0]])
-    found = tree_shap.shapley(by_hand, given, absent, np.arange(2), 2, np.zeros(2, int))
+    found = tree_shap.compute_shapley(by_hand, given, absent, np.arange(2), 2, np.zeros(2, int))
     # v: none 30, x1 alone 30, x0 alone 20, both 10.
     np.testing.assert_allclose(found, [[-15.0, -5.0], [0.0, 0.0]], atol=1e-12)

@@ -658,7 +658,7 @@ def test_scores_by_column_come_by_instance_and_by_name(tmp_path, suffix):
     np.testing.assert_array_equal(found.scores[:2], [[10, 20, 30], [1, 2, 3]])
     assert found.status == ["ok", "ok", "not in the file"] and np.isnan(found.scores[2]).all()
     assert "no row of instance 9" in found.error[2]
-    assert found.warning == [None, external.UNKNOWN, None] and list(found.evaluations[:2]) == [7, 0]
+    assert found.warning == [None, external.NO_COUNT, None] and list(found.evaluations[:2]) == [7, 0]
     assert np.isnan(found.seconds[:2]).all()
 
 

@@ -78,7 +78,7 @@ def scores_by(python: str, approximator: str) -> np.ndarray:
 
 
 def test_another_environment_explains_a_game_of_this_one(python):
-    assert shapiq_process.read_version(python) == "9.9" and shapiq_process.missing(python) is None
+    assert shapiq_process.read_version(python) == "9.9" and shapiq_process.find_problem(python) is None
     np.testing.assert_allclose(scores_by(python, "Exact"), np.arange(1.0, 7.0))
 
 

@@ -141,7 +141,7 @@ def test_scores_hang_on_nothing_but_the_instance(method, monkeypatch):
     together = explained(method, tables, until)
     backwards = explained(method, tables, until, places=np.arange(9)[::-1])
     alone = explained(method, tables, until, timing="per_instance")
-    monkeypatch.setattr(sampling, "CHUNK", 2)
+    monkeypatch.setattr(sampling, "CHUNK_SIZE", 2)
     in_twos = explained(method, tables, until)
     for other in (backwards.at(np.arange(9)[::-1]), alone, in_twos):
         np.testing.assert_allclose(other.scores, together.scores, rtol=0, atol=1e-12 * np.abs(tables).max())

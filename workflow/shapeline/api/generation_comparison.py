@@ -15,7 +15,7 @@ from shapeline.designs.design import check_integer
 from shapeline.errors import ShapelineError, reported_extras
 from shapeline.generation import estimates
 from shapeline.methods.settings import MethodSettings, parse
-from shapeline.metrics.error import correlation, mean_ranks
+from shapeline.metrics.error import correlate, rank_means
 from shapeline.seeds import seed_of
 from shapeline.statistics.paired import pivot_by_method
 from shapeline.statistics.recommendation import MARGIN, recommend
@@ -192,8 +192,8 @@ def _measure_prompts(found: Found, exact: list, support: list, repeats: int, see
 def _correlation(found: Found, repeats: int, one: str, other: str) -> float:
     """Return the mean rank correlation over prompts of two methods."""
     pairs = zip(found[one][::repeats], found[other][::repeats], strict=True)
-    ranks = [[mean_ranks(each.totals[None]) for each in pair] for pair in pairs]
-    values = [correlation(*pair)[0] for pair in ranks]
+    ranks = [[rank_means(each.totals[None]) for each in pair] for pair in pairs]
+    values = [correlate(*pair)[0] for pair in ranks]
     return np.nanmean(values) if np.isfinite(values).any() else np.nan
 
 

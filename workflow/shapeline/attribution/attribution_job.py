@@ -1,4 +1,4 @@
-"""One attribution job: every model that a method explains on one shard of the instances, every repeat and budget."""
+"""One attribution job: a method's scores on one shard of the instances, for every model, repeat and budget."""
 
 import contextlib
 import dataclasses
@@ -21,15 +21,15 @@ from shapeline.attribution.context import (
     ExplanationContext,
     load_backend,
     load_context,
+    read_targets,
     score_addresses,
     score_facts,
-    targets,
     value_addresses,
     value_facts,
 )
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.game_values import ValueStore
-from shapeline.attribution.row_store import ADDRESS, FLUSH_SECONDS, Table, digest_of
+from shapeline.attribution.row_store import ADDRESS, FLUSH_SECONDS, Table, digest
 from shapeline.attribution.run import Options, attribute, runs_elsewhere, warm_up
 from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError
@@ -45,7 +45,7 @@ from shapeline.threads import openblas
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the models, or None; a training seed, how many last layers are randomised, and instances (None: all)."""
+    """A model or None, its training seed, its number of randomised last layers, and its instances (None: all)."""
 
     weights: str | None = None
     training_seed: int = 0
@@ -53,7 +53,7 @@ class Variant:
     n_instances: int | None = None
 
     def choose(self, share: pd.DataFrame, selected: pd.DataFrame, seed: int) -> pd.DataFrame:
-        """Return the rows of a share of the instances of this model; more instances keep the fewer."""
+        """Return the rows of a share that are instances of this model; fewer instances are a subset of more."""
         if self.n_instances is None:
             return share
         ids = selected["instance"].unique()  # of several labels an instance has a row for each
@@ -69,8 +69,8 @@ def list_variants(settings: AttributionSettings, weights: Sequence[str], cards: 
         layers = [len(json.loads(Path(card).read_text(encoding="utf-8"))["drawn"]) for card in cards]
         by_layers = dict(zip(layers, weights, strict=True))  # two names may mean the same layers
         return [Variant(file, randomised_layers=count) for count, file in by_layers.items()]
-    some = settings.training_instances
-    return [Variant(file, number, n_instances=some if number else None) for number, file in enumerate(weights)]
+    count = settings.training_instances
+    return [Variant(file, number, n_instances=count if number else None) for number, file in enumerate(weights)]
 
 
 log = logging.getLogger("shapeline")
@@ -96,21 +96,21 @@ class AttributionJob:
         models = list_variants(self.settings, weights, cards)
         shares = [model.choose(share, selected, self.settings.game.seed) for model in models]
         repeats, done = self.settings.repeats, 0
-        tell, frames, keys = progress(sum(map(len, shares)) * repeats), [], []
+        report, frames, keys = progress(sum(map(len, shares)) * repeats), [], []
         context = load_context(
             models[0].weights, self.files.arrays, self.settings.game, self.device, by_graph=self.by_graph
         )
-        for model, some in zip(models, shares, strict=True):
+        for model, part in zip(models, shares, strict=True):
             if model is not models[0]:
                 context = context.change_model(model.weights, self.by_graph)
             backend = load_backend(self.files.instances, context, self.device, self.settings.game)
             context = dataclasses.replace(context, backend=backend)
-            options = Options(on_error=on_error, progress=lambda n, made, before=done: tell(before + n, made))
-            if len(some):
-                rows, of_tables = self._explain(context, model, some, options)
+            options = Options(on_error=on_error, progress=lambda n, count, before=done: report(before + n, count))
+            if len(part):
+                rows, table_keys = self._explain(context, model, part, options)
                 frames.append(rows.assign(training_seed=model.training_seed, randomised_layers=model.randomised_layers))
-                keys += of_tables
-            done += len(some) * repeats
+                keys += table_keys
+            done += len(part) * repeats
         rows = pd.concat(frames, ignore_index=True) if frames else scores.SCHEMA.empty_table().to_pandas()
         return Result(rows.sort_values(scores.KEYS, ignore_index=True), context, keys)
 
@@ -119,15 +119,15 @@ class AttributionJob:
     ) -> tuple[pd.DataFrame, list[str]]:
         """Return the rows of one model, and the keys of the tables that hold them and the values behind them."""
         files = self.files
-        behind = [model.weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
-        own = [*behind, *files.get("own", ())]
-        keys = [digest_of(score_facts(context, self.settings, self.entry, own, files.arrays))]
+        model_files = [model.weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
+        all_files = [*model_files, *files.get("own", ())]
+        keys = [digest(score_facts(context, self.settings, self.entry, all_files, files.arrays))]
         if self.value_code and context.model:
             code = self.value_code(context.model.architecture, context.model.framework)
-            keys.append(digest_of(value_facts(context, self.settings, [*behind, *code])))
+            keys.append(digest(value_facts(context, self.settings, [*model_files, *code])))
             table = Table(self._folder("values", keys[-1]), game_values.VALUES, growing=True)
-            named = value_addresses(context.inputs(share), targets(share))
-            options = dataclasses.replace(options, values=ValueStore(table), addresses=named)
+            addresses = value_addresses(context.inputs(share), read_targets(share))
+            options = dataclasses.replace(options, values=ValueStore(table), addresses=addresses)
         with Table(self._folder("scores", keys[0]), STORED) as table:
             stored = StoredRows(table, score_addresses(context, share, self.settings.repeats))
             rows = explain_rows(context, share, self.settings, self.entry, options, stored=stored)
@@ -148,8 +148,8 @@ class Result:
     keys: list[str]
 
 
-TIMING_SECONDS, MAX_TIMING_PASSES = 0.1, 20  # per job: short explanations are repeated to measure a stable time,
-STABLE_SHARE, STABLE_PASSES = 0.02, 2  # until so many passes in a row each reduce it by no more than this share
+TIMING_SECONDS, MAX_TIMING_PASSES = 0.1, 20  # per job: short explanations are repeated until their time is stable,
+STABLE_SHARE, STABLE_PASSES = 0.02, 2  # that is, until so many passes in a row reduce it by at most this share
 STORED = [field for field in SCHEMA if field.name not in ("training_seed", "randomised_layers")]  # set by the job
 
 
@@ -194,7 +194,7 @@ def explain_rows(
     Designs are seeded by (seed, method, repeat); scores of a method's own features are distributed over the
     experiment's."""
     method, seed = settings.method, settings.game.seed
-    options = _options(context, settings, options or Options())
+    options = _merge_options(context, settings, options or Options())
     explained = context.change_features(method.features) if method.features else context
     game = explained.game(settings.game.value)
     inputs = context.inputs(share) if inputs is None else inputs
@@ -202,18 +202,18 @@ def explain_rows(
     computed: list[pd.DataFrame] = []
     needed, done, evaluations = np.flatnonzero(missing.any(axis=1)), int((~missing).sum()), 0
     for features, members in explained.buckets(inputs[needed], share.iloc[needed]) if len(needed) else ():
-        shown = context.features if method.features else None
+        reported = context.features if method.features else None
         for repeat in range(settings.repeats):
             positions = needed[members][missing[needed[members], repeat]]
             if not len(positions):
                 continue
             part = _Part(
                 *(game.having(features=features), method, inputs[positions], share.iloc[positions], positions, repeat),
-                *(shown, stored),
+                *(reported, stored),
             )
             if not computed:
                 part.warm_up(dataclasses.replace(options, seed=seed_of(seed, entry, "warm-up")))
-            own = dataclasses.replace(
+            part_options = dataclasses.replace(
                 options,
                 seed=seed_of(seed, entry, repeat),
                 instances=part.share["instance"].to_numpy(),
@@ -222,12 +222,12 @@ def explain_rows(
                 and (lambda n, count, to=(done, evaluations): options.progress(to[0] + n, to[1] + count)),
                 save=part.save,
             )
-            computed.append(part.explain(own, TIMING_SECONDS * len(positions) / missing.sum()))
+            computed.append(part.explain(part_options, TIMING_SECONDS * len(positions) / missing.sum()))
             done, evaluations = done + len(positions), evaluations + int(computed[-1]["evaluations"].sum())
     return pd.concat([*([stored.found] if stored else []), *computed], ignore_index=True)
 
 
-def _options(context: ExplanationContext, settings: AttributionSettings, options: Options) -> Options:
+def _merge_options(context: ExplanationContext, settings: AttributionSettings, options: Options) -> Options:
     rows, seed = settings.method.background, settings.game.seed
     return dataclasses.replace(
         options,
@@ -260,15 +260,15 @@ class _Part:
         """Return the rows with stable seconds, and store them."""
         explanations = self._attribute(options)
         if not (options.values or runs_elsewhere(self.game, options)):  # no repetition of stored or remote values
-            again = dataclasses.replace(options, progress=None, save=None)
-            _stabilise_seconds(explanations, lambda: self._attribute(again), timing_seconds)
-        every = np.arange(len(self.share))
-        rest = np.setdiff1d(every, np.concatenate([*self.saved, every[:0]]))
-        self._save_rows(rest, [explanation.at(rest) for explanation in explanations])
-        return self._rows(every, explanations)
+            silent = dataclasses.replace(options, progress=None, save=None)
+            _stabilise_seconds(explanations, lambda: self._attribute(silent), timing_seconds)
+        indices = np.arange(len(self.share))
+        unsaved = np.setdiff1d(indices, np.concatenate([*self.saved, indices[:0]]))
+        self._save_rows(unsaved, [explanation.at(unsaved) for explanation in explanations])
+        return self._rows(indices, explanations)
 
     def warm_up(self, options: Options) -> None:
-        """Run a first call, so that setting up threads and traces does not count as the method's time."""
+        """Run a first call, so that the start of threads and traces does not count as the method's time."""
         game = self.game
         warm_up(game, self.method, options.seed)
         if game.features.d and game.model:
@@ -278,7 +278,7 @@ class _Part:
         if options.timing == "per_instance" or self.method.method.family == "peers":
             ids = self.share["instance"].to_numpy()[:1]
             few = dataclasses.replace(options, instances=ids, progress=None, time_limit=None)
-            attribute(game, self.inputs[:1], targets(self.share[:1]), self.method, few)
+            attribute(game, self.inputs[:1], read_targets(self.share[:1]), self.method, few)
 
     def save(self, indices: np.ndarray, explanations: list[Explanation]) -> None:
         """Collect chunks, and store them every few seconds."""
@@ -290,7 +290,7 @@ class _Part:
             self.unsaved, self.since = [], time.monotonic()
 
     def _attribute(self, options: Options) -> list[Explanation]:
-        return attribute(self.game, self.inputs, targets(self.share), self.method, options)
+        return attribute(self.game, self.inputs, read_targets(self.share), self.method, options)
 
     def _save_rows(self, indices: np.ndarray, explanations: list[Explanation]) -> None:
         if self.stored and len(indices):
@@ -301,22 +301,22 @@ class _Part:
         frames = []
         for explanation, budget in zip(explanations, self.method.budgets, strict=True):
             if self.shown:  # equal shares of a feature's score have no standard error
-                spread = feature_kinds.spread_scores(explanation.scores, self.game.features, self.shown)
-                nothing = dict.fromkeys(("standard_error", "interaction_values", "interactions_standard_error"))
-                explanation = dataclasses.replace(explanation, scores=spread, **nothing)
+                shares = feature_kinds.spread_scores(explanation.scores, self.game.features, self.shown)
+                dropped = dict.fromkeys(("standard_error", "interaction_values", "interactions_standard_error"))
+                explanation = dataclasses.replace(explanation, scores=shares, **dropped)
             budget = None if isinstance(budget, StoppingCriterion) else budget
             frames.append(build_rows(self.share.iloc[indices], explanation, self.repeat, budget))
         return pd.concat(frames, ignore_index=True)
 
 
 def _stabilise_seconds(
-    explanations: list[Explanation], again: Callable[[], list[Explanation]], timing_seconds: float
+    explanations: list[Explanation], repeat: Callable[[], list[Explanation]], timing_seconds: float
 ) -> None:
-    """Repeat explanations that take less than `timing_seconds` until their shortest time, which counts, is stable."""
+    """Repeat explanations that take less than `timing_seconds` until their shortest time is stable, and record it."""
     began, stable = time.perf_counter(), 0
     total = fastest = sum(np.nansum(explanation.seconds) for explanation in explanations)
     for _ in range(1, min(MAX_TIMING_PASSES, math.ceil(timing_seconds / total)) if total else 1):
-        for explanation, other in zip(explanations, again(), strict=True):
+        for explanation, other in zip(explanations, repeat(), strict=True):
             explanation.seconds = np.minimum(explanation.seconds, other.seconds)
         before, fastest = fastest, sum(np.nansum(explanation.seconds) for explanation in explanations)
         stable = stable + 1 if fastest >= (1 - STABLE_SHARE) * before else 0

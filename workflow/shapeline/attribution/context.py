@@ -1,7 +1,7 @@
-"""What a job explains: its settings, parsed once, and the model, data, features and reference that they name.
+"""The context of a job: its settings, parsed once, and the model, data, features and reference that they name.
 
-Of these, what defines a row's numbers, by which stored rows are found: not the backend, batch, shard or number of
-instances; files count by their content.
+Also the facts that define a row's numbers, which address stored rows: the content of files counts, but not the
+backend, batch, shard or number of instances.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.row_store import digest_array, digest_file, digest_of
+from shapeline.attribution.row_store import digest, digest_array, digest_file
 from shapeline.datasets import loading, registry, tokenizer
 from shapeline.datasets.loading import Dataset
 from shapeline.datasets.sources import TRAIN
@@ -35,12 +35,12 @@ from shapeline.models.classifier import Classifier
 from shapeline.scores import MEASURED, SCHEMA
 from shapeline.versions import list_versions
 
-OF_A_JOB = ("training_seeds", "training_instances", "randomised", "repeats")  # which rows there are, not what they hold
+JOB_KEYS = ("training_seeds", "training_instances", "randomised", "repeats")  # they select rows, and change none
 
 
 @dataclass(frozen=True)
 class GameSettings:
-    """The settings of a game as the configuration has them; reference: the baseline; seed: of what it samples."""
+    """The settings of a game as in the configuration; reference: the baseline; seed: of its samples."""
 
     features: Any = None
     seed: int = 0
@@ -52,7 +52,7 @@ class GameSettings:
 
 @dataclass(frozen=True)
 class AttributionSettings:
-    """The settings of an attribute job; rows: those that define a row, as they were given."""
+    """The settings of an attribute job; rows: the settings that define a row, unparsed."""
 
     game: GameSettings
     method: MethodSettings
@@ -65,7 +65,7 @@ class AttributionSettings:
 
 
 def parse(settings: Mapping[str, Any]) -> AttributionSettings:
-    """Return the record of the settings that the plan gives a job, and that a score file states."""
+    """Return the record of a job's settings, which a score file states too."""
     method = settings["method"]
     return AttributionSettings(
         parse_game(settings),
@@ -75,12 +75,12 @@ def parse(settings: Mapping[str, Any]) -> AttributionSettings:
         settings.get("time_limit"),
         settings.get("training_instances"),
         "randomised" in settings,
-        {name: setting for name, setting in settings.items() if name not in OF_A_JOB},
+        {name: setting for name, setting in settings.items() if name not in JOB_KEYS},
     )
 
 
 def parse_game(settings: Mapping[str, Any]) -> GameSettings:
-    """Return the record of a job's settings, which have more than these."""
+    """Return the record of the game in a job's settings."""
     known = GameSettings.__dataclass_fields__
     return GameSettings(**{name: setting for name, setting in settings.items() if name in known})
 
@@ -113,27 +113,27 @@ class ExplanationContext:
 
     def change_features(self, settings: dict) -> "ExplanationContext":
         """Return the same with other features."""
-        own = None if feature_kinds.is_varying(settings) else feature_kinds.build(settings, self.dataset.card)
-        return dataclasses.replace(self, features=own, feature_settings=settings)
+        features = None if feature_kinds.is_varying(settings) else feature_kinds.build(settings, self.dataset.card)
+        return dataclasses.replace(self, features=features, feature_settings=settings)
 
     def change_model(self, weights: str, by_graph: bool = False, trained_on: str | None = None) -> "ExplanationContext":
-        """Return the same with the model of a file of weights, by_graph by its graph; trained_on: card of its data."""
+        """Return the same with the model of a file of weights; by_graph: its graph; trained_on: card of its data."""
         model = (storage.read_graph(weights) if by_graph else None) or storage.load(weights, self.device)
         if trained_on:
             registry.check_explained(
                 model.sizes, json.loads(Path(trained_on).read_text(encoding="utf-8")), self.dataset.card
             )
-        read, made = model.vocabulary_digest, self.dataset.card.get("vocabulary_digest")
-        if read != made:
+        trained, prepared = model.vocabulary_digest, self.dataset.card.get("vocabulary_digest")
+        if trained != prepared:
             raise ShapelineError(
-                f"model {weights}: it was trained on another vocabulary ({read}) than that of "
-                f"{self.folder / 'arrays.npz'} ({made}); remove the weights and train it again"
+                f"model {weights}: it was trained on another vocabulary ({trained}) than that of "
+                f"{self.folder / 'arrays.npz'} ({prepared}); remove the weights and train it again"
             )
         model, dataset = storage.fit_rows(model, self.dataset)
         return dataclasses.replace(self, model=model, dataset=dataset).change_reference(self.reference)
 
     def change_reference(self, reference: Reference | None) -> "ExplanationContext":
-        """Return the same with a reference whose numbers the model takes."""
+        """Return the same with a reference whose numbers the model accepts."""
         if reference is None:
             return self
         model, reference = fit_reference(self.model, _training_inputs(self), reference)
@@ -143,17 +143,17 @@ class ExplanationContext:
         """Return inputs (n, *input_shape) of selected instances; a custom text, at row -1, becomes its tokens."""
         return self._read(selected, self.dataset.inputs, tokenizer.encode_documents)
 
-    def _read(self, selected: pd.DataFrame, stored: np.ndarray, made: Callable[[list[str], dict], np.ndarray]):
+    def _read(self, selected: pd.DataFrame, stored: np.ndarray, build: Callable[[list[str], dict], np.ndarray]):
         rows = selected["row"].to_numpy()
-        picked = stored[rows]
-        own = rows < 0
-        if own.any():
-            picked[own] = made(selected["text"][own].to_list(), self.dataset.card)
-        return picked
+        cells = stored[rows]
+        is_custom = rows < 0
+        if is_custom.any():
+            cells[is_custom] = build(selected["text"][is_custom].to_list(), self.dataset.card)
+        return cells
 
 
-def targets(selected: pd.DataFrame) -> np.ndarray:
-    """Return what is explained (n,): a label, the configured class or the predicted one; 0 in regression."""
+def read_targets(selected: pd.DataFrame) -> np.ndarray:
+    """Return the explained targets (n,): a label, the configured class or the predicted one; 0 in regression."""
     if selected["prediction"].dtype.kind == "f":
         return np.zeros(len(selected), int)
     return selected["target" if "target" in selected else "prediction"].to_numpy()
@@ -202,9 +202,9 @@ def load_backend(
 
 
 def calibrate(context: ExplanationContext, weights: str | None = None) -> ExecutionBackend:
-    """Calibrate on training inputs; weights: beside which the graph of a network may be."""
-    given = _training_inputs(context), context.reference
-    backend = calibration.calibrate(context.model, *given)
+    """Calibrate on training inputs; weights: the file beside which the graph of a network may be."""
+    inputs = _training_inputs(context), context.reference
+    backend = calibration.calibrate(context.model, *inputs)
     if (
         weights is None
         or context.model.framework != "tensorflow"
@@ -213,24 +213,24 @@ def calibrate(context: ExplanationContext, weights: str | None = None) -> Execut
     ):
         return backend
     graph = storage.read_graph(weights)
-    return calibration.prefer_graph(backend, context.model, graph, *given) if graph else backend
+    return calibration.prefer_graph(backend, context.model, graph, *inputs) if graph else backend
 
 
 def _training_inputs(context: ExplanationContext) -> np.ndarray:
     return context.dataset.inputs[np.flatnonzero(context.dataset.split == TRAIN)[:64]]
 
 
-READS_ALL_DATA = ("data", "external")  # families whose scores depend on more than the instance's input
+ALL_DATA_FAMILIES = ("data", "external")  # families whose scores depend on more than the input of the instance
 
 
 def score_facts(
     context: ExplanationContext, settings: AttributionSettings, entry: str, files: Iterable[str], arrays: str
 ) -> dict:
-    """Return what defines scores of a model by a method beside the instance; entry seeds samples, arrays: the data."""
+    """Return the facts that define a method's scores besides the instance; entry seeds samples, arrays: the data."""
     method = settings.method
-    whole = method.method.family in READS_ALL_DATA or method.background
+    reads_all = method.method.family in ALL_DATA_FAMILIES or method.background
     return {
-        **_list_shared_facts(context, [*files, *([arrays] if whole else [])], method.method.package),
+        **_list_shared_facts(context, [*files, *([arrays] if reads_all else [])], method.method.package),
         "settings": settings.rows,
         **({"release": shapiq_process.read_version(python)} if (python := method.arguments.get("python")) else {}),
         "label": entry if method.is_random else None,
@@ -239,15 +239,15 @@ def score_facts(
 
 
 def value_facts(context: ExplanationContext, settings: AttributionSettings, files: Iterable[str]) -> dict:
-    """Return what defines the value of a coalition of an instance; files: behind the model, and the code of a value."""
-    game = dataclasses.asdict(settings.game) | ({"features": own} if (own := settings.method.features) else {})
+    """Return the facts that define values of an instance's coalitions; files: of the model and of the value's code."""
+    game = dataclasses.asdict(settings.game) | ({"features": kind} if (kind := settings.method.features) else {})
     return {**_list_shared_facts(context, files), "game": game}
 
 
 def measurement_facts(
     context: ExplanationContext, settings: AttributionSettings, job: Mapping, files: Iterable[str]
 ) -> dict:
-    """Return what defines a metric's measurements of one model beside the scores; job: settings of the metric."""
+    """Return the facts that define a metric's measurements besides the scores; job: settings of the metric."""
     return {**value_facts(context, settings, files), "metric": job, "columns": MEASURED.names}
 
 
@@ -264,13 +264,13 @@ def _list_shared_facts(context: ExplanationContext, files: Iterable[str], *packa
 
 def score_addresses(context: ExplanationContext, share: pd.DataFrame, repeats: int) -> np.ndarray:
     """Return the address of each instance's rows (n, repeats): of its id, which seeds samples, class and input."""
-    named = zip(share["instance"], targets(share), map(digest_array, context.inputs(share)), strict=True)
+    names = zip(share["instance"], read_targets(share), map(digest_array, context.inputs(share)), strict=True)
     return np.array(
-        [[digest_of([int(one), int(target), of_input, repeat]) for repeat in range(repeats)]
-         for one, target, of_input in named]
+        [[digest([int(instance), int(target), cells, repeat]) for repeat in range(repeats)]
+         for instance, target, cells in names]
     ).reshape(len(share), repeats)  # fmt: skip
 
 
 def value_addresses(inputs: np.ndarray, classes: np.ndarray) -> list[str]:
     """Return the address of each instance's values (n,): of its input and class."""
-    return [digest_of([digest_array(row), int(target)]) for row, target in zip(inputs, classes, strict=True)]
+    return [digest([digest_array(row), int(target)]) for row, target in zip(inputs, classes, strict=True)]

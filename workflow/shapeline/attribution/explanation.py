@@ -1,4 +1,4 @@
-"""What a method said of some instances: scores, cost, values of both ends, status."""
+"""The result of a method on instances: scores, cost, values of both ends, status."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,15 +11,15 @@ from shapeline.games.features import Features
 
 @dataclass
 class Explanation:
-    """Scores of n instances by one method (one repeat of it).
+    """Scores of n instances by one method, in one repeat.
 
-    scores (n, *feature shape), NaN where the method failed; evaluations (n,) coalitions whose value was asked for;
-    seconds (n,) by run.py, the design's construction shared out; target (n,) explained class, 0 where none;
-    value_full and value_empty (n,) values of the whole input and of the reference, NaN without a model; status and
-    error (n,) "ok" or why not. standard_error: of the shape of scores, the 95 % half-width of each over 1.96 by what
-    was drawn; None where the method has none. interaction_values (n, d (d-1) / 2): interactions of pairs of features in
-    row-major upper-triangle order, of a method whose scores add up with them alone; None of any other.
-    interactions_standard_error: of their shape, as `standard_error`.
+    scores (n, *feature shape), NaN where the method failed; evaluations (n,) coalitions whose value was requested;
+    seconds (n,), with an equal share of the design's construction; target (n,) explained class, 0 without one;
+    value_full and value_empty (n,) values of the full input and of the reference, NaN without a model; status and
+    error (n,) "ok" or the reason of failure. standard_error: of the shape of scores, the 95 % half-width due to
+    sampling over 1.96; None where the method has none. interaction_values (n, d (d-1) / 2): interactions of pairs of
+    features in row-major upper-triangle order, of methods whose main effects and interactions sum to v(N) - v(empty);
+    else None. interactions_standard_error: of their shape, as `standard_error`.
     """
 
     scores: np.ndarray
@@ -36,10 +36,10 @@ class Explanation:
     interaction_values: np.ndarray | None = None
     interactions_standard_error: np.ndarray | None = None
 
-    def fail(self, places: Iterable[int], failure: ShapelineError, status: str) -> None:
-        """Note why the instances at these positions have no scores."""
-        for place in places:
-            self.status[place], self.error[place] = status, str(failure)
+    def fail(self, positions: Iterable[int], failure: ShapelineError, status: str) -> None:
+        """Record why the instances at these positions have no scores."""
+        for position in positions:
+            self.status[position], self.error[position] = status, str(failure)
 
     def at(self, order: np.ndarray) -> "Explanation":
         """Return the instances at these positions."""
@@ -50,8 +50,8 @@ def _take(values, order: np.ndarray):
     return values if values is None else [values[i] for i in order] if isinstance(values, list) else values[order]
 
 
-def blank(n: int, features: Features, targets: np.ndarray) -> Explanation:
-    """Return an explanation of n instances that nothing was stated of yet."""
+def build_blank(n: int, features: Features, targets: np.ndarray) -> Explanation:
+    """Return an empty explanation of n instances."""
     numbers = {name: np.full(n, np.nan) for name in ("value_full", "value_empty")}
     return Explanation(
         scores=np.full((n, *features.shape), np.nan),

@@ -18,7 +18,7 @@ from shapeline.attribution.attribution_job import Result, build_rows
 from shapeline.attribution.context import AttributionSettings, ExplanationContext
 from shapeline.attribution.explanation import Explanation
 from shapeline.attribution.game_values import SLOW_SECONDS, WHERE, ValueRows
-from shapeline.attribution.row_store import Table, digest_file, digest_of
+from shapeline.attribution.row_store import Table, digest, digest_file
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, hash_masks
 from shapeline.datasets import sources
@@ -31,7 +31,7 @@ from shapeline.seeds import seed_of
 from shapeline.versions import list_versions
 
 log = logging.getLogger("shapeline")
-PROGRESS_SECONDS = 5.0  # between two lines of progress
+PROGRESS_SECONDS = 5.0  # interval between two lines of progress
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class NamedGame:
 
 
 class Missing(Exception):
-    """The values of these coalitions (K, n) are not known yet."""
+    """The error for coalitions (K, n) whose values are not known yet."""
 
     def __init__(self, masks: np.ndarray):
         super().__init__(f"{len(masks)} coalitions")
@@ -94,13 +94,13 @@ def build_games(source: GameSource, device: str) -> list[NamedGame]:
 
 
 def _find_game(name: str, number: int, game: object) -> NamedGame:
-    own = getattr(game, "n_players", None)
-    if not callable(game) or own is None:
+    n_players = getattr(game, "n_players", None)
+    if not callable(game) or n_players is None:
         raise ShapelineError(
             f"{WHERE}: it returned {name_type(game)}; return a function from coalitions (K, n_players) to values "
             "(K,) that has n_players, as the classes of shapeline.games have"
         )
-    n = check_integer(WHERE, "n_players", own, 1)
+    n = check_integer(WHERE, "n_players", n_players, 1)
     players = check_names("player_names", getattr(game, "player_names", None), n, "player")
     identity = getattr(game, "identity", None)
     outputs = getattr(game, "output_names", None)
@@ -108,12 +108,12 @@ def _find_game(name: str, number: int, game: object) -> NamedGame:
 
 
 def select_outputs(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:
-    """Return one row per output of each game, with the values of both ends, which are evaluated here."""
+    """Evaluate both ends of each game, and return one row per output of each game with these values."""
     rows, source = [], parse_source(settings)
     for game in build_games(source, device):
         with rename_place(WHERE, source.function):
             ends = np.repeat([[False], [True]], len(game.players), axis=1)
-            empty, full = _values(game, source, store, Evaluation(seconds=SLOW_SECONDS)).of(ends)
+            empty, full = _load(game, source, store, Evaluation(seconds=SLOW_SECONDS)).of(ends)
             unnamed = [""] if game.output_names is None and len(full) == 1 else None
             outputs = unnamed or check_names("output_names", game.output_names, len(full), "output")
         for output, low, high in zip(outputs, empty, full, strict=True):
@@ -122,13 +122,13 @@ def select_outputs(settings: Mapping[str, Any], store: str, device: str) -> pd.D
     return pd.DataFrame(rows).rename_axis("instance").reset_index()
 
 
-def _values(
-    game: NamedGame, source: GameSource, store: str, how: Evaluation, given: pd.DataFrame | None = None
+def _load(
+    game: NamedGame, source: GameSource, store: str, how: Evaluation, known: pd.DataFrame | None = None
 ) -> Values:
-    """Return the values of a game, which are stored in the row store; given: known rows."""
-    given = game_values.read_files(()) if given is None else given[given["game"] == game.number]
+    """Return the values of a game, which the row store stores; known: rows of values."""
+    known = game_values.read_files(()) if known is None else known[known["game"] == game.number]
     folder = Path(store, "values", value_key(game, source)) if store else None
-    rows = ValueRows(Table(folder, game_values.SCHEMA), given.drop(columns="game"))
+    rows = ValueRows(Table(folder, game_values.SCHEMA), known.drop(columns="game"))
     return Values(game.play, game.players, how, _make_logger(), rows)
 
 
@@ -136,7 +136,7 @@ def value_key(game: NamedGame, source: GameSource) -> str:
     """Return the key of the table of a game's values, from its files, identity, seed and number."""
     files = [*source_files(source.function), *source.files]
     facts = [source.function, sorted(map(digest_file, files)), source.seed, list_versions("function")]
-    return digest_of([*facts, game.name, game.number, game.identity, game.players])
+    return digest([*facts, game.name, game.number, game.identity, game.players])
 
 
 def _make_logger() -> Callable[[int, int], None]:
@@ -147,8 +147,8 @@ def _make_logger() -> Callable[[int, int], None]:
         nonlocal last
         now = time.monotonic()
         if remaining == 0 or now - last > PROGRESS_SECONDS:
-            last, each = now, (now - began) / max(done, 1)
-            log.info("%d evaluations, %.3g s each, %d left (%.0f s)", done, each, remaining, remaining * each)
+            last, seconds = now, (now - began) / max(done, 1)
+            log.info("%d evaluations, %.3g s each, %d left (%.0f s)", done, seconds, remaining, remaining * seconds)
 
     return log_progress
 
@@ -190,7 +190,7 @@ class GameJob:
 
     def _tabulate(self, game: NamedGame, masks: np.ndarray, on_error: str) -> pd.DataFrame:
         """Return the values of coalitions as rows of a table, without recorded failures."""
-        values = _values(game, self._source, self.store, Evaluation(on_error=on_error, seconds=SLOW_SECONDS))
+        values = _load(game, self._source, self.store, Evaluation(on_error=on_error, seconds=SLOW_SECONDS))
         with rename_place(WHERE, self._source.function):
             try:
                 values.of(masks)
@@ -200,11 +200,11 @@ class GameJob:
 
     def explain_shard(self, index: int, count: int, on_error: str, progress: Callable) -> Result:
         """Return the rows of the method on all outputs of all games; arguments as in AttributionJob."""
-        given = game_values.read_files(self.files.get("values", ()))
+        known = game_values.read_files(self.files.get("values", ()))
         frames, keys = [], []
         for game in build_games(self._source, self.device):
             keys.append(value_key(game, self._source))
-            values = _values(game, self._source, self.store, Evaluation(on_error=on_error, seconds=SLOW_SECONDS), given)
+            values = _load(game, self._source, self.store, Evaluation(on_error=on_error, seconds=SLOW_SECONDS), known)
             with rename_place(WHERE, self._source.function):
                 frames += [self._rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
             log.info("%d coalitions, %d of them found", values.evaluations, values.reused)
@@ -217,15 +217,15 @@ class GameJob:
         values.used = values.used[:0]
         explanations = self._attribute(game, values, repeat, on_error)
         share = self._outputs[self._outputs["row"] == game.number]
-        spent = sum(values.file.seconds.get(key, 0.0) for key in values.used) / len(share)
+        seconds_spent = sum(values.file.seconds.get(key, 0.0) for key in values.used) / len(share)
         frames = []
         for explanation, budget in zip(explanations, self.settings.method.budgets, strict=True):
-            is_ok = np.array(explanation.status) == "ok"  # a failed one counts all requested evaluations
+            is_ok = np.array(explanation.status) == "ok"  # a failed explanation counts all requested evaluations
             evaluations = np.where(is_ok, explanation.evaluations, values.evaluations)
             part = np.minimum(1.0, evaluations / max(1, values.evaluations))
-            for details, evaluation_seconds in zip(explanation.details, spent * part, strict=True):
+            for details, evaluation_seconds in zip(explanation.details, seconds_spent * part, strict=True):
                 details["evaluation_seconds"] = float(evaluation_seconds)
-            seconds = explanation.seconds + spent * part
+            seconds = explanation.seconds + seconds_spent * part
             explanation = dataclasses.replace(explanation, seconds=seconds, evaluations=evaluations)
             frames.append(
                 build_rows(share, explanation, repeat, None if isinstance(budget, StoppingCriterion) else budget)
@@ -244,15 +244,15 @@ class GameJob:
     def _attribute(self, game: NamedGame, values: Values, repeat: int, on_error: str) -> list[Explanation]:
         """Return the explanations of a game's outputs, one per budget."""
         share = self._outputs[self._outputs["row"] == game.number]
-        each = np.arange(len(share))
-        check_outputs(self.settings.method, len(each))
+        indices = np.arange(len(share))
+        check_outputs(self.settings.method, len(indices))
         options = Options(
             seed_of(self.settings.game.seed, self.entry, repeat),
             instances=share["instance"].to_numpy(),
-            sample_keys=np.full(len(each), game.number),
+            sample_keys=np.full(len(indices), game.number),
             on_error=on_error,
             device=self.device,
-            outputs=len(each) > 1,
+            outputs=len(indices) > 1,
         )
         outputs = OutputGame(values.of, game.features)
-        return attribute(outputs, each, each, self.settings.method, options)
+        return attribute(outputs, indices, indices, self.settings.method, options)

@@ -16,10 +16,10 @@ from shapeline.designs.design import find_unique_rows
 from shapeline.errors import ShapelineError, first_line
 from shapeline.files import atomic
 
-SLOW_SECONDS = 0.1  # per evaluation, from which on each value is written before the next evaluation
+SLOW_SECONDS = 0.1  # values of evaluations that take longer are written before the next evaluation
 
 SCHEMA = pa.schema([("values", pa.list_(pa.float64())), ("seconds", pa.float64())])
-FILE = pa.schema([("game", pa.int32()), (ADDRESS, pa.string()), *SCHEMA])  # a coalition as 0 and 1 for each player
+FILE = pa.schema([("game", pa.int32()), (ADDRESS, pa.string()), *SCHEMA])  # address: a coalition as digits 0 and 1
 
 
 class ValueRows:
@@ -68,12 +68,12 @@ def read_files(paths: Iterable[str]) -> pd.DataFrame:
 
 
 WHERE = "shapley_values"
-WRITE_INTERVAL = 10  # time before the next writing, in units of the time of the last one
+WRITE_INTERVAL = 10  # time until the next write, in units of the duration of the last one
 CACHE_SCHEMA = pa.schema([("coalition", pa.string()), ("value", pa.list_(pa.float64()))])
 
 
 class ValueFile:
-    """A Parquet file of coalitions and values, replaced after a call, at most a tenth of the time."""
+    """A Parquet file of coalitions and values; its replacement takes at most a tenth of the time."""
 
     def __init__(self, path: Path, n_players: int, identity: str | None):
         self.path, self.n_players, self.identity = path, n_players, identity
@@ -87,7 +87,7 @@ class ValueFile:
             self._write(*self.unwritten)
 
     def keep(self, keys: pd.Index, values: np.ndarray) -> None:
-        """Replace the values of the file, at once or, if evaluations are fast, a little later."""
+        """Replace the values of the file, at once or, if the last write was recent, later."""
         self.unwritten = keys, values
         began = time.monotonic()
         if began >= self.next:
@@ -115,10 +115,10 @@ class ValueFile:
 
     def _check(self, about: dict) -> None:
         """Raise ShapelineError for the values of another game."""
-        held = about.get("n_players")
-        if held != self.n_players:
+        count = about.get("n_players")
+        if count != self.n_players:
             raise ShapelineError(
-                f"{WHERE}: cache: {self.path} holds a game of {held} players and this one has {self.n_players}; name "
+                f"{WHERE}: cache: {self.path} holds a game of {count} players and this one has {self.n_players}; name "
                 "another file"
             )
         if self.identity and about.get("identity") and about["identity"] != self.identity:

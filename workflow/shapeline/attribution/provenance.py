@@ -1,4 +1,4 @@
-"""What a score file says of how it was made."""
+"""The metadata of a score file on its origin."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ from shapeline.methods import shapiq_process
 from shapeline.seeds import digest
 from shapeline.versions import list_imported, version
 
-OWN_TYPES = "in their own types"  # how a model that is no network was given rows; before, as float32
+OWN_TYPES = "in their own types"  # types of the rows of a model that is no network; earlier versions used float32
 # What `seconds` leave out, by timing; both end when the numbers are on the host, so that the device has finished.
 EXCLUDED = {
     "batch": "loading, calibration, cutting superpixels, what else the machine did, one warm-up call of the model and "
@@ -23,23 +23,23 @@ EXCLUDED = {
 
 def provenance(context: ExplanationContext, settings: dict, device: str) -> dict:
     """Return the metadata of a score file on its origin; null for entries that need a model."""
-    asked, framework = parse(settings), context.model and context.model.framework
-    peer, elsewhere = asked.method.method.package, asked.method.arguments.get("python")
+    requested, framework = parse(settings), context.model and context.model.framework
+    peer, elsewhere = requested.method.method.package, requested.method.arguments.get("python")
     release = shapiq_process.read_version(elsewhere) if elsewhere else peer and version(peer)
     git = shutil.which("git")
     commit = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip() if git else ""
     return {
         "settings": settings,
         "settings_digest": digest(settings),
-        "method": asked.method.name,
+        "method": requested.method.name,
         "parameters": settings["method"],
         "features": _describe_features(context),
-        "reference": asked.game.reference if framework else None,
-        "value": asked.game.value if framework else None,
-        "seed": asked.game.seed,
-        "timing": asked.timing,
-        "seconds_exclude": EXCLUDED[asked.timing],
-        "spread_from": asked.method.features,  # the method's own features, of which each cell has a share
+        "reference": requested.game.reference if framework else None,
+        "value": requested.game.value if framework else None,
+        "seed": requested.game.seed,
+        "timing": requested.timing,
+        "seconds_exclude": EXCLUDED[requested.timing],
+        "spread_from": requested.method.features,  # the method's own features, of which each cell has a share
         "versions": {**list_imported(), **({peer: release} if peer else {}), "shapeline": shapeline.__version__},
         "framework": framework,
         "row_types": OWN_TYPES if framework == "function" else None,

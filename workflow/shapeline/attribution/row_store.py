@@ -1,7 +1,7 @@
-"""Rows that were computed before, found by a digest of all that defines their numbers.
+"""Stored rows, addressed by a digest of the facts that define their numbers.
 
-An address names the instance's input, class and repeat. Every append renames a Parquet segment of its own into place:
-writers share no file, readers need no lock, and a killed job loses what it computed since its last append. Rows outlive
+An address names the instance's input, class and repeat. Every append renames a new Parquet segment into place: writers
+share no file, readers need no lock, and a killed job loses only the rows since its last append. Rows outlive
 Snakemake's outputs.
 """
 
@@ -24,13 +24,13 @@ from shapeline.files import atomic
 
 log = logging.getLogger("shapeline")
 ADDRESS = "address"
-FLUSH_SECONDS = 2.0  # between two segments of a writer
-MAX_SEGMENTS = 8  # of a table; a writer that closes a table with more merges them
-UNREADABLE = (OSError, ValueError, KeyError, pa.ArrowException)  # what a corrupt or removed file raises
+FLUSH_SECONDS = 2.0  # interval between two segments of a writer
+MAX_SEGMENTS = 8  # a writer that closes a table with more segments merges them
+READ_ERRORS = (OSError, ValueError, KeyError, pa.ArrowException)  # raised for a corrupt or removed file
 
 
-def digest_of(facts: object) -> str:
-    """Return 32 hexadecimal digits of facts that JSON can hold, whatever the order of keys."""
+def digest(facts: object) -> str:
+    """Return 32 hexadecimal digits of facts that JSON can represent, independent of the order of keys."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -49,29 +49,29 @@ def digest_array(values: np.ndarray) -> str:
 
 def digest_frame(rows: pd.DataFrame, without: Sequence[str] = ()) -> str:
     """Return the digest of a table whose cells are numbers, texts or arrays."""
-    whole = hashlib.sha256()
+    state = hashlib.sha256()
     for name in rows.columns.drop([*without]):
         cells = rows[name].to_numpy()
         if cells.dtype.hasobject:
             arrays = [cell for cell in cells if isinstance(cell, np.ndarray)]
             others = [cell.shape if isinstance(cell, np.ndarray) else cell for cell in cells]
-            whole.update(repr(others).encode())
+            state.update(repr(others).encode())
             cells = np.concatenate(arrays) if arrays else np.zeros(0)
-        whole.update(f"{name}{cells.dtype}".encode() + cells.tobytes())
-    return whole.hexdigest()[:32]
+        state.update(f"{name}{cells.dtype}".encode() + cells.tobytes())
+    return state.hexdigest()[:32]
 
 
 def digest_rows(rows: pd.DataFrame, without: Sequence[str] = ()) -> list[str]:
     """Return the digest of each row of a table whose cells are numbers, texts or arrays."""
     kept = rows.drop(columns=[*without])
     return [
-        digest_of([digest_array(cell) if isinstance(cell, np.ndarray) else repr(cell) for cell in row])
+        digest([digest_array(cell) if isinstance(cell, np.ndarray) else repr(cell) for cell in row])
         for row in kept.itertuples(index=False, name=None)
     ]
 
 
 class Table:
-    """Rows of `schema` by address, written on exit; folder None keeps nothing; growing: segments may add to one."""
+    """Rows of `schema` by address, written on exit; folder None stores nothing; growing: an address can gain rows."""
 
     def __init__(self, folder: str | Path | None, schema: pa.Schema, growing: bool = False):
         self.folder = None if folder is None else Path(folder)
@@ -102,13 +102,13 @@ class Table:
         return self.read(set().union(*map(self._list_addresses, self._segments())))
 
     def append(self, rows: pd.DataFrame) -> None:
-        """Keep rows, which have a column `address`; they are written at once or, of quick chunks, a few together."""
+        """Store rows, which have a column `address`; rows of fast chunks are written together."""
         self._waiting.append(rows)
         if time.monotonic() - self.written >= FLUSH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that wait."""
+        """Write the pending rows."""
         waiting, self._waiting = [rows for rows in self._waiting if len(rows)], []
         if self.folder is None or not waiting:
             return
@@ -120,7 +120,7 @@ class Table:
         return [] if self.folder is None else sorted(self.folder.glob("*.parquet"))
 
     def _rows_of(self, missing: set[str], segments: Sequence[Path]) -> list[pa.Table]:
-        """Return the rows of each segment that has some of the missing addresses, which are missing no longer."""
+        """Return the rows of each segment that has missing addresses, and remove these addresses from `missing`."""
         result = []
         for path in segments:
             if present := missing & self._list_addresses(path):
@@ -136,12 +136,12 @@ class Table:
         return self._addresses[path]
 
     def _load(self, path: Path, columns: list[str]) -> pa.Table:
-        """Return columns of a segment; no rows of one that is corrupt, or that another job has merged meanwhile."""
+        """Return columns of a segment; no rows if it is corrupt or another job has merged it meanwhile."""
         try:
             # Not pq.read_table: what makes a data set of one file takes as long as reading it.
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 return file.read(columns, use_threads=False).select(columns)
-        except UNREADABLE as error:
+        except READ_ERRORS as error:
             if not isinstance(error, FileNotFoundError):
                 log.warning("%s cannot be read and is left out: %s", path, error)
             self._addresses[path] = frozenset()
@@ -159,9 +159,9 @@ class Table:
 
     def _merge(self, segments: Sequence[Path]) -> None:
         """Write segments as one and remove them; a reader that misses them meanwhile computes their rows."""
-        wanted = set().union(*map(self._list_addresses, segments))
-        tables = self._rows_of(wanted, segments)
-        if tables and not wanted and self._write(pa.concat_tables(tables)):
+        missing = set().union(*map(self._list_addresses, segments))
+        tables = self._rows_of(missing, segments)
+        if tables and not missing and self._write(pa.concat_tables(tables)):
             for path in segments:
                 path.unlink(missing_ok=True)
 

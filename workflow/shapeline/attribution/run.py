@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.attribution.explanation import Explanation, blank
+from shapeline.attribution.explanation import Explanation, build_blank
 from shapeline.attribution.game_values import ValueStore
 from shapeline.attribution.sampling import Answer, Batch, Rounds, Sampling, sample
 from shapeline.datasets import sources
@@ -34,18 +34,18 @@ class Moment:
     processor: float
 
     def since(self, runs_elsewhere: bool) -> float:
-        """Return the seconds since then: processor time if it is less and no GPU or server computes meanwhile."""
+        """Return the seconds since this reading: processor time if it is less and no GPU or server computes."""
         wall = time.perf_counter() - self.wall
         return wall if runs_elsewhere else min(wall, time.process_time() - self.processor)
 
 
-def now() -> Moment:
+def read_clock() -> Moment:
     return Moment(time.perf_counter(), time.process_time())
 
 
 @contextlib.contextmanager
 def limit_time(seconds: float | None) -> Iterator[None]:
-    """Raise MethodFailure inside the block after so many seconds, between two steps of Python; None: never."""
+    """Raise MethodFailure inside the block after `seconds`, between two steps of Python; None: never."""
     if seconds is None:
         yield
         return
@@ -66,7 +66,7 @@ def limit_time(seconds: float | None) -> Iterator[None]:
 
 
 NO_FEATURES = MethodFailure("no features", "instances: one is nothing but padding; leave it out")
-BATCH_TOLERANCE = 1e-3  # difference of a network's outputs between batches and backends, relative above 1
+BATCH_TOLERANCE = 1e-3  # permitted difference of a network's outputs between batches and backends, relative above 1
 # Errors of a library or a framework for an unsupported model.
 UNSUPPORTED_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError)
 
@@ -81,8 +81,8 @@ class Options:
     on_error: "record" turns a MethodFailure into a row with its status, "fail" raises it.
     progress: called with the numbers of explained instances and of evaluations.
     save: called with the positions of a chunk of instances and their explanations, one per budget.
-    values: store of this game's values, where `addresses` are those of the instances; `evaluations` counts all that the
-    method requests, and `seconds` is their time, in this run or when they were stored.
+    values: store of this game's values by the `addresses` of the instances; stored values count in `evaluations`, and
+    in `seconds` with the time when they were computed.
     dataset: methods of labelled points read its training part, or with all_points all of it.
     background: baseline of a method that computes scores itself, instead of the game's.
     device: of the computations beside the model.
@@ -132,8 +132,8 @@ def attribute(
     game: Game, inputs: np.ndarray, targets: np.ndarray, method: MethodSettings, options: Options | None = None
 ) -> list[Explanation]:
     """Return an Explanation of inputs (n, *input shape) and targets (n,) for each budget of the method."""
-    began, options = now(), options or Options()
-    results = [blank(len(inputs), game.features, targets) for _ in method.budgets]
+    began, options = read_clock(), options or Options()
+    results = [build_blank(len(inputs), game.features, targets) for _ in method.budgets]
     try:
         _check_method(method, game, options)
     except MethodFailure as failure:
@@ -146,7 +146,7 @@ def attribute(
         game.model.check_rows(inputs)
     ids = np.arange(len(inputs)) if options.instances is None else np.asarray(options.instances)
     sample_keys = ids if options.sample_keys is None else np.asarray(options.sample_keys)
-    designs, designed, spend = _designs(method, game, options, results)
+    designs, designed, spend = _build_designs(method, game, options, results)
     if not designed:
         return results
     sampling = sample(method, game.features, designs, inputs, options.seed, sample_keys, options.outputs)
@@ -197,7 +197,7 @@ def _check_method(method: MethodSettings, game: Game, options: Options) -> None:
         )
 
 
-def _designs(
+def _build_designs(
     method: MethodSettings, game: Game, options: Options, results: list[Explanation]
 ) -> tuple[list[tuple[float | None, Design | Size]], list[Explanation], float | None]:
     """Return the designs of the budgets (sizes if each instance has its own design, none if the method computes scores
@@ -257,7 +257,7 @@ def _explain_all(run: _Run) -> None:
 
 def _explain(run: _Run, positions: np.ndarray) -> Batch | Rounds:
     """Explain a chunk; if the method fails, explain its instances one by one to find those that fail."""
-    began, batch = now(), run.sampling.select(positions)
+    began, batch = read_clock(), run.sampling.select(positions)
     try:
         with limit_time(run.options.time_limit):
             _explain_together(run, positions, batch, began)
@@ -285,9 +285,9 @@ def _explain_together(run: _Run, positions: np.ndarray, batch: Batch | Rounds, b
             if run.scorer is None:
                 answers = batch.read(values)
             else:
-                began = now()  # the seconds of the ends do not count for the method
+                began = read_clock()  # the seconds of the ends do not count for the method
                 answers = [_run_scorer(run, positions)]
-        seconds = began.since(runs_elsewhere(run.game, run.options))  # without the best orders below
+        seconds = began.since(runs_elsewhere(run.game, run.options))  # without the optimal orders below
         run.spent[positions] += seconds / len(positions)
         if run.method.method.exact:
             for position, orders in zip(positions, find_best_orders(batch.masks, values, run.game.value), strict=True):
@@ -306,10 +306,11 @@ def _check_full_values(game: Game, inputs: np.ndarray, targets: np.ndarray, full
     model, value = game.model, game.value
     if model is None or model.framework == "function" or value not in ("log_probability", "probability", PREDICTION):
         return
-    alone = model.predict(inputs) if value == PREDICTION else model.log_probs(inputs)[np.arange(len(inputs)), targets]
-    alone = np.exp(alone) if value == "probability" else alone
-    differs = np.abs(full - alone) > BATCH_TOLERANCE * (1 + np.abs(alone))  # False for NaN, of failed instances
-    check_full(model.architecture, full, alone, np.arange(len(alone)), differs)
+    rows = np.arange(len(inputs))
+    expected = model.predict(inputs) if value == PREDICTION else model.log_probs(inputs)[rows, targets]
+    expected = np.exp(expected) if value == "probability" else expected
+    differs = np.abs(full - expected) > BATCH_TOLERANCE * (1 + np.abs(expected))  # False for NaN, of failed instances
+    check_full(model.architecture, full, expected, np.arange(len(expected)), differs)
 
 
 def _evaluate_among(run: _Run, positions: np.ndarray, rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
@@ -349,7 +350,7 @@ def _evaluate(run: _Run, positions: np.ndarray, masks: np.ndarray) -> np.ndarray
         return _share_evaluations(run.game, inputs, masks, targets, sample_keys)
 
     def evaluate(rows: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, float]:
-        began = now()
+        began = read_clock()
         with locate_input(rows):
             values = _share_evaluations(run.game, inputs[rows], missing, targets[rows], sample_keys[rows])
         return values, began.since(runs_elsewhere(run.game, run.options))

@@ -14,9 +14,9 @@ from shapeline.methods.settings import MethodSettings, Size
 from shapeline.seeds import seed_of
 from shapeline.threads import MOMENT, Result, count_allowed, limit_to_one, run_tasks
 
-MAX_POOL_SIZE, MIN_POOL_SIZE = 1024, 12  # designs; each is created when an instance first needs it
-POOL_WORK = 1 << 34  # multiplications that the pool's factorisations may take: a second
-READOUT_BYTES = 1 << 28  # of the designs of a chunk of instances
+MAX_POOL_SIZE, MIN_POOL_SIZE = 1024, 12  # designs, each of which is created when an instance first needs it
+POOL_WORK = 1 << 34  # multiplications of the pool's factorisations: about a second
+MAX_READOUT_BYTES = 1 << 28  # size of the designs of a chunk of instances
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def size_pool(d: int, evaluations: int) -> int:
 
 def count_at_once(d: int, evaluations: int, exchangeable: bool = True) -> int | None:
     """Return how many instances are explained together, each with a design in memory; None if the whole pool fits."""
-    fitting = max(1, READOUT_BYTES // (8 * d * evaluations))
+    fitting = max(1, MAX_READOUT_BYTES // (8 * d * evaluations))
     return None if exchangeable and size_pool(d, evaluations) <= fitting else fitting
 
 
@@ -121,8 +121,8 @@ class Answer(NamedTuple):
 class Batch:
     """The coalitions that are evaluated on a chunk: those of its designs, one per budget, and both ends.
 
-    masks (K, d) for all instances, or (m, K, d) of each; full, empty: the index of each end, one or (m,); distinct: the
-    number of masks of the designs, one or (m,). read: from the values (m, K) to one answer per budget.
+    masks: (K, d) for all instances, or (m, K, d); full, empty: the index of each end, one or (m,); distinct: the number
+    of masks of the designs, one or (m,); read: the function from values (m, K) to one answer per budget.
     """
 
     masks: np.ndarray
@@ -152,13 +152,13 @@ class MergedDesigns:
 
 def merge_designs(designs: list[Design], d: int) -> MergedDesigns:
     """Merge designs, so that shared coalitions are evaluated once, and add both ends, even if no design has them."""
-    masks, columns = _union(designs, d)
+    masks, columns = _merge_masks(designs, d)
     with_ends, full, empty = _add_ends(masks)
     return MergedDesigns(designs, with_ends, columns, full, empty, len(masks))
 
 
 def share_design(designs: list[Design], d: int, reader: Reader | None = None) -> Batch:
-    """Return the batch of every chunk if one design per budget, of a fixed cost, serves all instances."""
+    """Return the batch of every chunk where all instances share one design per budget."""
     merged = merge_designs(designs, d)
     columns = [slice(0, merged.distinct)] if len(designs) == 1 else merged.columns  # a view if possible
 
@@ -170,7 +170,7 @@ def share_design(designs: list[Design], d: int, reader: Reader | None = None) ->
 
 @dataclass
 class SampledMasks:
-    """Chunks of instances with one sample each; build: from a sample's number to its designs, one per budget."""
+    """Chunks of instances with one sample each; build: the function from a sample's number to one design per budget."""
 
     d: int
     samples: InstanceSamples
@@ -205,13 +205,13 @@ class SampledMasks:
     ) -> Answer:
         """Estimate the instances of each design together, and map its features to those of the instances."""
         scores, standard_error = np.empty((len(designs), self.d)), np.full((len(designs), self.d), np.nan)
-        pairs, spread, known = None, None, False
+        pairs, pairs_error, known = None, None, False
         members = {number: np.flatnonzero([other == number for other in numbers]) for number in self.cache}
 
         def estimate(number: int) -> Answer:
             merged = self.cache[number]
-            own_values = values[np.ix_(members[number], merged.columns[budget])]
-            return _estimate(self.reader, merged.designs[budget], own_values)
+            design_values = values[np.ix_(members[number], merged.columns[budget])]
+            return _estimate(self.reader, merged.designs[budget], design_values)
 
         answers = self.samples.run_shared(estimate, list(self.cache))
         for rows, answer in zip(members.values(), answers, strict=True):
@@ -222,13 +222,13 @@ class SampledMasks:
                 pairs = np.empty((len(designs), answer.interaction_values.shape[1])) if pairs is None else pairs
                 pairs[rows] = answer.interaction_values
             if answer.interactions_standard_error is not None:
-                spread = np.full(pairs.shape, np.nan) if spread is None else spread
-                spread[rows] = answer.interactions_standard_error
+                pairs_error = np.full(pairs.shape, np.nan) if pairs_error is None else pairs_error
+                pairs_error[rows] = answer.interactions_standard_error
         evaluations = np.array([merged.designs[budget].evaluations for merged in designs])
         return Answer(
             *(self.samples.scores(scores, positions), evaluations, {}),
             self.samples.scores(standard_error, positions) if known else None,
-            *(None if one is None else self.samples.pairs(one, positions) for one in (pairs, spread)),
+            *(None if found is None else self.samples.pairs(found, positions) for found in (pairs, pairs_error)),
         )
 
     def _read_by_stack(
@@ -253,7 +253,7 @@ def _pad_masks(masks: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([masks, np.repeat(masks[:1], missing, axis=0)]) if missing else masks
 
 
-def _union(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarray]]:
+def _merge_masks(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return the distinct coalitions (K, d) of the designs, and the columns of each design."""
     if len(designs) < 2:
         return (designs[0].masks, [np.arange(designs[0].evaluations)]) if designs else (np.zeros((0, d), bool), [])
@@ -278,10 +278,10 @@ def _add_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:
 class Rounds:
     """The rounds of adaptive stopping on a chunk.
 
-    positions (n,): of its instances. batches: for each round, from positions to the batch, which includes earlier
-    rounds. until: the stopping criterion. convergence_rate: r of error ~ evaluations^-r, if a round's predicted error
-    is averaged with earlier ones. min_rounds: before an explanation may stop whose error is not 0. together: all
-    instances stop in the same round.
+    positions (n,): of its instances. batches: per round, the function from positions to the batch, which includes
+    earlier rounds. until: the stopping criterion. convergence_rate: r of error ~ evaluations^-r, if a round's predicted
+    error is averaged with earlier ones. min_rounds: rounds before an explanation whose error is not 0 may stop.
+    together: whether all instances stop in the same round.
     """
 
     positions: np.ndarray
@@ -332,7 +332,7 @@ class Rounds:
 
 
 class _ValueCache:
-    """The values of coalitions on n instances, so that none is evaluated twice."""
+    """The evaluated values of coalitions on n instances."""
 
     def __init__(self, n: int):
         random = np.random.default_rng(0)
@@ -361,10 +361,10 @@ class _ValueCache:
         return table[inverse.reshape(keys.shape)]
 
 
-CHUNK = 32  # instances between two progress lines
-DATA_CHUNK = 256  # for a method that reads all data once per chunk
-CHUNK_VALUES = 1_000_000  # values of a chunk: 8 MB, and seconds between two progress lines
-CHUNK_BYTES = 1 << 28  # of its inputs: some methods have all of them on the device
+CHUNK_SIZE = 32  # instances between two progress lines
+DATA_CHUNK_SIZE = 256  # instances per chunk of a method that reads all data once per chunk
+MAX_CHUNK_VALUES = 1_000_000  # values per chunk: 8 MB, and seconds between two progress lines
+MAX_CHUNK_BYTES = 1 << 28  # size of the inputs of a chunk: some methods have all of them on the device
 
 
 @dataclass(frozen=True)
@@ -387,11 +387,11 @@ def sample(
 ) -> Sampling:
     """Return the sampling of a method; designs: the multiple of d of each budget, and its design or size."""
     masks = sum(design.evaluations for _, design in designs) + 2
-    chunk = DATA_CHUNK if method.method.measure else CHUNK
-    sizes = [CHUNK_BYTES // max(1, inputs[:1].nbytes)]
+    chunk = DATA_CHUNK_SIZE if method.method.measure else CHUNK_SIZE
+    sizes = [MAX_CHUNK_BYTES // max(1, inputs[:1].nbytes)]
     if not method.samples_designs:
         shared = share_design([design for _, design in designs], features.d, method.read)
-        step = min([chunk, CHUNK_VALUES // masks, *sizes])
+        step = min([chunk, MAX_CHUNK_VALUES // masks, *sizes])
         return Sampling(lambda positions: shared, np.arange(len(inputs)), max(1, step))
     d, largest = features.d, max(design.evaluations for _, design in designs)
     samples = assign_samples(seed, sample_keys.tolist(), d, largest, method.method.exchangeable)
@@ -414,6 +414,7 @@ def sample(
 
     # Memory is needed for masks per instance and for designs of some instances, of each round and budget.
     whole_pool = method.method.exchangeable and len(designs) == 1 and not until
-    sizes += [chunk, CHUNK_VALUES // masks, CHUNK_BYTES // (masks * d), count_at_once(d, masks, whole_pool) or chunk]
+    at_once = count_at_once(d, masks, whole_pool) or chunk
+    sizes += [chunk, MAX_CHUNK_VALUES // masks, MAX_CHUNK_BYTES // (masks * d), at_once]
     sizes = [len(inputs)] if outputs else sizes
     return Sampling(select, np.argsort(samples.numbers.astype(object), kind="stable"), max(1, min(sizes)))

@@ -22,10 +22,10 @@ class Selection:
     """The keys of `instances` in an experiment.
 
     count: number of instances; a larger one extends a smaller one. split: the part of the data.
-    texts: explained instead, pairs as two texts each: instances -1, -2, ..., label -1.
-    label, correct, objects: only instances of that class, only those predicted correctly, only images with so many
-    objects of their class. fewer_ok: if there are fewer instances, explain all of them.
-    near: the records nearest to values by column instead, in this order; without a model from all parts.
+    texts: texts to explain instead, pairs as two texts each: instances -1, -2, ..., label -1.
+    label, correct, objects: only instances of that class, only those predicted correctly, only images with that number
+    of objects of their class. fewer_ok: if there are fewer instances, explain all of them.
+    near: values by column; the nearest records are explained instead, in this order; without a model from all parts.
     target: the explained class, "predicted", "true", or one for all.
     """
 
@@ -53,10 +53,10 @@ def select(context: ExplanationContext, seed: int, count: int = 100, **others) -
     per label, or with `label` one row: target is the label, label is 1 if it is present, and prediction is 1 if its
     probability is 0.5 or more.
     """
-    wanted = Selection(count, **others)
+    selection = Selection(count, **others)
     if context.dataset.card.get("task") == "multilabel":
-        return _expand_labels(context, _sample_rows(context, seed, wanted), wanted.label)
-    chosen = _read_chosen(context, seed, wanted)
+        return _expand_labels(context, _sample_rows(context, seed, selection), selection.label)
+    chosen = _read_chosen(context, seed, selection)
     if context.model is None:
         labels = chosen["label"] if chosen["label"].dtype.kind == "f" else chosen["label"].astype(np.int32)
         return pd.DataFrame(chosen).assign(label=labels, prediction=labels)
@@ -72,27 +72,29 @@ def select(context: ExplanationContext, seed: int, count: int = 100, **others) -
         )
     predicted = {"prediction": log_probs.argmax(1).astype(np.int32), "probability": np.exp(log_probs.max(1))}
     selected = selected.assign(**predicted)
-    return selected if wanted.target == "predicted" else selected.assign(target=_targets(context, selected, wanted))
+    if selection.target == "predicted":
+        return selected
+    return selected.assign(target=_find_targets(context, selected, selection))
 
 
-def _targets(context: ExplanationContext, selected: pd.DataFrame, wanted: Selection) -> np.ndarray:
+def _find_targets(context: ExplanationContext, selected: pd.DataFrame, selection: Selection) -> np.ndarray:
     """Return the explained class of each instance where it is not the predicted one."""
-    if wanted.target != "true":
-        number = checks.class_index("target", wanted.target, context.dataset.card["classes"])
+    if selection.target != "true":
+        number = checks.class_index("target", selection.target, context.dataset.card["classes"])
         return np.full(len(selected), number, np.int32)
     if (selected["label"] < 0).any():
         raise ShapelineError("target: the true class is unknown for custom texts; name a class, or predicted")
     return selected["label"].to_numpy(np.int32)
 
 
-def _read_chosen(context: ExplanationContext, seed: int, wanted: Selection) -> dict:
+def _read_chosen(context: ExplanationContext, seed: int, selection: Selection) -> dict:
     """Return the columns of the instances that need no model."""
-    if wanted.texts:
-        rows = np.full(len(wanted.texts), -1)
-        texts = [text if isinstance(text, str) else PAIR.join(text) for text in wanted.texts]
+    if selection.texts:
+        rows = np.full(len(selection.texts), -1)
+        texts = [text if isinstance(text, str) else PAIR.join(text) for text in selection.texts]
         chosen = {"instance": -1 - np.arange(len(rows)), "row": rows, "label": rows, "text": texts}
     else:
-        rows = _nearest(context, wanted) if wanted.near else _sample_rows(context, seed, wanted)
+        rows = _find_nearest(context, selection) if selection.near else _sample_rows(context, seed, selection)
         chosen = {"instance": context.dataset.ids[rows], "row": rows, "label": context.dataset.labels[rows]}
         if context.dataset.card["kind"] == "text":
             chosen["text"] = tokenizer.read_documents(context.folder, chosen["instance"])
@@ -121,13 +123,13 @@ def _expand_labels(context: ExplanationContext, rows: np.ndarray, label: int | s
         raise ShapelineError(
             f"model '{name}': returns {log_probs[bad[0]].tolist()} for instance {instance}; return finite numbers"
         )
-    each, of = np.repeat(rows, len(targets)), np.tile(targets, len(rows))
+    repeated, labels = np.repeat(rows, len(targets)), np.tile(targets, len(rows))
     selected = pd.DataFrame(
         {
-            "instance": dataset.ids[each],
-            "row": each,
-            "target": of.astype(np.int32),
-            "label": dataset.labels[each, of].astype(np.int32),
+            "instance": dataset.ids[repeated],
+            "row": repeated,
+            "target": labels.astype(np.int32),
+            "label": dataset.labels[repeated, labels].astype(np.int32),
             "prediction": (log_probs >= LOG_HALF)[:, targets].ravel().astype(np.int32),
             "probability": np.exp(log_probs[:, targets]).ravel(),
         }
@@ -149,9 +151,9 @@ def _predict(context: ExplanationContext, selected: pd.DataFrame) -> pd.DataFram
     return selected.assign(prediction=predictions)
 
 
-def _sample_rows(context: ExplanationContext, seed: int, wanted: Selection) -> np.ndarray:
+def _sample_rows(context: ExplanationContext, seed: int, selection: Selection) -> np.ndarray:
     """Return rows of the selected instances: the first that fit in an order of the split sampled by seed."""
-    dataset, label, split, count = context.dataset, wanted.label, wanted.split, wanted.count
+    dataset, label, split, count = context.dataset, selection.label, selection.split, selection.count
     candidates = np.flatnonzero(dataset.split == PARTS.index(split))
     order = np.random.default_rng(seed_of(seed, "instances")).permutation(candidates)
     restriction, several = "", dataset.labels.ndim == 2
@@ -161,33 +163,33 @@ def _sample_rows(context: ExplanationContext, seed: int, wanted: Selection) -> n
         explained = slice(index, index + 1)
         order = order[dataset.labels[order, index] == 1] if several else order[dataset.labels[order] == index]
         restriction = f" of class '{dataset.card['classes'][index]}'"
-    if wanted.objects is not None:
+    if selection.objects is not None:
         if several and label is None:
             raise ShapelineError("instances.objects: an image has objects of several labels; name one by the key label")
-        own = index if several else dataset.labels[order]
-        order = order[images.objects(context.folder, dataset.ids[order], own) == wanted.objects]
-        restriction += f" with {wanted.objects} object(s)"
-    if wanted.correct:
+        classes = index if several else dataset.labels[order]
+        order = order[images.objects(context.folder, dataset.ids[order], classes) == selection.objects]
+        restriction += f" with {selection.objects} object(s)"
+    if selection.correct:
         order = _select_correct(context, order, count, explained)
         restriction += " that are predicted correctly"
-    if count > len(order) and not (wanted.fewer_ok and len(order)):
+    if count > len(order) and not (selection.fewer_ok and len(order)):
         raise ShapelineError(
             f"instances.count: {count} asked, the {split} split has {len(order)}{restriction}; lower the count"
         )
     return np.sort(order[:count])
 
 
-def _nearest(context: ExplanationContext, wanted: Selection) -> np.ndarray:
+def _find_nearest(context: ExplanationContext, selection: Selection) -> np.ndarray:
     """Return the distinct rows nearest to given values; a different category counts as one standard deviation."""
     dataset = context.dataset
     card, names = dataset.card, dataset.card.get("feature_names") or []
-    remaining = dataset.split == PARTS.index(wanted.split) if context.model else np.ones(len(dataset.ids), bool)
-    if len(dataset.inputs[:1].shape) != 2 or remaining.sum() < len(wanted.near):
+    remaining = dataset.split == PARTS.index(selection.split) if context.model else np.ones(len(dataset.ids), bool)
+    if len(dataset.inputs[:1].shape) != 2 or remaining.sum() < len(selection.near):
         raise ShapelineError(
-            f"instances.near: {len(wanted.near)} records are sought, among {remaining.sum()} of a table; give fewer"
+            f"instances.near: {len(selection.near)} records are sought, among {remaining.sum()} of a table; give fewer"
         )
     rows = []
-    for values in wanted.near:
+    for values in selection.near:
         distance = np.zeros(len(remaining))
         for name, value in values.items():
             if name not in names:

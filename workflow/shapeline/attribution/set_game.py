@@ -20,10 +20,10 @@ from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings
 from shapeline.models.classifier import detach
 
-CALL_SECONDS = 1.0  # target time of one call of a game, which limits its coalitions
-MAX_BATCH = 2**14  # coalitions of one call
-CALLS_PER_ROUND = 8  # per process, before the number of coalitions is adapted to the time
-MIN_CHECKS, CHECK_SECONDS = 3, 0.1  # cached coalitions that are evaluated again beside both ends: number, time
+CALL_SECONDS = 1.0  # target time of one call of a game, which determines its number of coalitions
+MAX_BATCH = 2**14  # coalitions per call
+CALLS_PER_ROUND = 8  # calls per process before the number of coalitions is adapted to the time
+MIN_CHECKS, CHECK_SECONDS = 3, 0.1  # number of cached coalitions that are evaluated again beside both ends, and time
 MAX_NAMED = 6  # players of a coalition that a message names
 FAILED = "evaluation failed"
 
@@ -42,7 +42,7 @@ class Evaluation:
 
 
 class Values:
-    """Values v(S) of a game, (K, outputs) for coalitions (K, n); neither known nor cached ones are evaluated again."""
+    """Values v(S) of a game, (K, outputs) for coalitions (K, n); known and cached ones are not evaluated again."""
 
     def __init__(
         self,
@@ -75,15 +75,15 @@ class Values:
     def of(self, masks: np.ndarray) -> np.ndarray:
         """Return the values (K, outputs) of coalitions (K, n). An error names the coalition that fails."""
         keys = pd.Index(hash_masks(masks), dtype=object)
-        wanted = keys.unique()
-        self.used = self.used.union(wanted, sort=False)
-        missing = wanted.difference(self._known, sort=False).difference(list(self._failed), sort=False)
+        needed = keys.unique()
+        self.used = self.used.union(needed, sort=False)
+        missing = needed.difference(self._known, sort=False).difference(list(self._failed), sort=False)
         if len(missing):
             self._evaluate(masks[pd.Series(np.arange(len(keys)), keys).groupby(level=0).first()[missing].to_numpy()])
-        failed = [self._failed[key] for key in self._failed if key in wanted]
+        failed = [self._failed[key] for key in self._failed if key in needed]
         if failed:
             raise MethodFailure(
-                FAILED, f"game: {len(failed)} of {len(wanted)} evaluations failed, first {failed[0]}; correct the game"
+                FAILED, f"game: {len(failed)} of {len(needed)} evaluations failed, first {failed[0]}; correct the game"
             )
         return self._table[self._known.get_indexer(keys)]
 
@@ -99,21 +99,21 @@ class Values:
         """Evaluate coalitions, and store the values of each call as soon as it ends."""
         done, jobs = 0, self.how.n_jobs
         size = self.how.batch or (1 if self.file or jobs > 1 else min(64, len(masks)))
-        with self.file or contextlib.nullcontext(), _calls(jobs, self.game, self.how.retries) as call:
+        with self.file or contextlib.nullcontext(), _open_calls(jobs, self.game, self.how.retries) as call:
             while done < len(masks):
                 began = time.monotonic()
-                first = done == 0 and self._table is None  # one, because (2, 2) values could be transposed
+                first = done == 0 and self._table is None  # one coalition, because (2, 2) values could be transposed
                 batch = masks[done : done + (1 if first else size * jobs * CALLS_PER_ROUND if jobs > 1 else size)]
-                parts, again = _split(batch, size), []
+                parts, retried = _split(batch, size), []
                 for part, values, failure in call(parts):
                     done += len(part)
-                    if failure and len(part) > 1:  # one by one, to find those that fail
-                        again += _split(part, 1)
+                    if failure and len(part) > 1:  # evaluated one by one, to find the coalitions that fail
+                        retried += _split(part, 1)
                     else:
                         self._store(part, values, failure)
                     if self.progress:
                         self.progress(len(self._known) - len(self._before), len(masks) - done)
-                for answer in call(again):
+                for answer in call(retried):
                     self._store(*answer)
                 seconds = (time.monotonic() - began) / max(1, len(parts) / jobs)
                 if self.how.batch is None:
@@ -168,8 +168,8 @@ class Values:
         members = np.flatnonzero(mask)
         if len(members) in (0, len(mask)):
             return "of all players" if len(members) else "of no players"
-        shown = ", ".join(self.players[index] for index in members[:MAX_NAMED])
-        return f"{{{shown}{', ...' if len(members) > MAX_NAMED else ''}}}"
+        names = ", ".join(self.players[index] for index in members[:MAX_NAMED])
+        return f"{{{names}{', ...' if len(members) > MAX_NAMED else ''}}}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +188,7 @@ class OutputGame:
         return self
 
     def values(self, inputs: np.ndarray, masks: np.ndarray, targets: np.ndarray | None = None) -> np.ndarray:
-        """Return the values (m, K) of the outputs numbered `inputs` (m,); masks: (K, d), or (m, K, d) of equal ones."""
+        """Return the values (m, K) of the outputs numbered `inputs` (m,); masks: (K, d), or (m, K, d) of equal rows."""
         return self.evaluate(masks if masks.ndim == 2 else masks[0])[:, inputs].T
 
 
@@ -198,8 +198,8 @@ def _split(masks: np.ndarray, size: int) -> list[np.ndarray]:
 
 
 @contextlib.contextmanager
-def _calls(jobs: int, game: Callable, retries: int) -> Iterator[Callable[[Sequence[np.ndarray]], Iterable]]:
-    """Yield a function from parts of the coalitions to the results of `_call`, each as soon as it ends."""
+def _open_calls(jobs: int, game: Callable, retries: int) -> Iterator[Callable[[Sequence[np.ndarray]], Iterable]]:
+    """Yield a function from parts of the coalitions to the results of `_call`, in the order of completion."""
     if jobs == 1:
         yield lambda parts: (_call(game, part, retries) for part in parts)
         return
@@ -230,7 +230,7 @@ def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray, 
         except Exception as error:  # noqa: BLE001 (a game may raise any exception)
             failure = first_line(error) if isinstance(error, ShapelineError) else describe(error)
             continue
-        values = _as_columns(values, len(masks))
+        values = _convert_values(values, len(masks))
         if np.isfinite(values).all():
             return masks, values, None
         failure = f"the value is {values[~np.isfinite(values)][0]}"
@@ -242,7 +242,7 @@ def describe(error: Exception) -> str:
     return f"{type(error).__name__}: {first_line(error)}" if str(error).strip() else type(error).__name__
 
 
-def _as_columns(values: object, count: int) -> np.ndarray:
+def _convert_values(values: object, count: int) -> np.ndarray:
     """Return values as (K, outputs) float64. Raises ShapelineError unless they are (K,) or (K, outputs)."""
     try:
         values = detach(values)
@@ -253,9 +253,9 @@ def _as_columns(values: object, count: int) -> np.ndarray:
     except (ValueError, TypeError, RuntimeError):  # rows of different lengths, objects
         array, fits = None, False
     if not fits:
-        given = type(values).__name__ if array is None else f"{array.dtype} of shape {array.shape}"
+        returned = type(values).__name__ if array is None else f"{array.dtype} of shape {array.shape}"
         raise ShapelineError(
-            f"{WHERE}: the game returned {given} for masks of {count} coalition{'' if count == 1 else 's'}; return "
+            f"{WHERE}: the game returned {returned} for masks of {count} coalition{'' if count == 1 else 's'}; return "
             f"({count},) or ({count}, outputs) numbers, as in lambda masks: [v(mask) for mask in masks]"
         )
     return array.reshape(count, -1).astype(np.float64)
@@ -267,13 +267,13 @@ def hash_masks(masks: np.ndarray) -> list[str]:
     return digits.view(f"S{masks.shape[1]}").ravel().astype(str).tolist()
 
 
-def check_names(argument: str, given: object, count: int, noun: str) -> tuple[str, ...]:
+def check_names(argument: str, values: object, count: int, noun: str) -> tuple[str, ...]:
     """Return the names of players or outputs. Raises ShapelineError if they do not fit."""
-    if given is None:
+    if values is None:
         return tuple(f"{noun} {index}" for index in range(count))
-    if isinstance(given, str | set | frozenset) or not hasattr(given, "__iter__"):  # a set has no order
-        raise ShapelineError(f"{WHERE}: {argument} is {given!r}; give a list of {count} names")
-    names = tuple(map(str, given))
+    if isinstance(values, str | set | frozenset) or not hasattr(values, "__iter__"):  # a set has no order
+        raise ShapelineError(f"{WHERE}: {argument} is {values!r}; give a list of {count} names")
+    names = tuple(map(str, values))
     if len(names) != count:
         raise ShapelineError(f"{WHERE}: {argument} has {len(names)} names for {count} {noun}s; give {count}")
     if doubled := [name for name in dict.fromkeys(names) if names.count(name) > 1]:

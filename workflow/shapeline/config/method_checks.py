@@ -262,7 +262,7 @@ def check_installed(entry: MethodPlace) -> Iterator[str]:
     if entry.place.name not in entry.place.config.run:
         return
     if python := getattr(entry.settings, "python", None):
-        if lacking := shapiq_process.missing(python):
+        if lacking := shapiq_process.find_problem(python):
             yield f"{entry.where}.python: {lacking}"
     elif lacking := registry.find_missing_package(entry.settings.method):
         yield f"{entry.where}: {lacking}"

@@ -19,9 +19,9 @@ from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.generation.game import PromptGame
 from shapeline.generation.prompts import WHERE, Prompt, split_text
 from shapeline.hierarchy import exploration, methods
-from shapeline.methods.external import random
+from shapeline.methods.external import sample
 from shapeline.methods.settings import MethodSettings
-from shapeline.metrics.error import correlation, match_scale
+from shapeline.metrics.error import correlate, match_scale
 
 Values = Callable[[np.ndarray], np.ndarray]  # of coalitions (K, d), (K,)
 LEVELS = ("sentence", "passage")  # by decreasing depth; a border between messages is above both
@@ -276,7 +276,7 @@ def _estimate_by_scorer(game: PromptGame, method: MethodSettings, evaluations: i
 def _plan(method: MethodSettings, d: int, evaluations: int, seed: int) -> tuple[Reader, int, MergedDesigns]:
     """Return the reader of scores, the number of coalitions, and the coalitions followed by the empty and full ones."""
     if method.name == "random":
-        alone = random(d, [0], seed)[0][0]
+        alone = sample(d, [0], seed)[0][0]
 
         def read(total: np.ndarray, tokens: np.ndarray) -> tuple:
             return alone, None, np.tile(alone / len(tokens), (len(tokens), 1)), None
@@ -404,7 +404,7 @@ def measure(
     }
     if exact is not None:
         ranks = (np.atleast_2d(_ranks(one)) for one in (scores, exact.totals))
-        result["spearman"] = float(correlation(*ranks)[0])
+        result["spearman"] = float(correlate(*ranks)[0])
         if explanation.method not in WITHOUT_UNIT:
             is_random = explanation.method == "random"  # which has no scale of its own
             result["rmse"] = rmse(match_scale(scores, exact.totals) if is_random else scores, exact.totals)

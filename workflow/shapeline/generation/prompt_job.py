@@ -17,7 +17,7 @@ from shapeline import scores
 from shapeline.attribution import game_values
 from shapeline.attribution.attribution_job import Result, select_shard
 from shapeline.attribution.context import AttributionSettings, ExplanationContext
-from shapeline.attribution.row_store import ADDRESS, Table, digest_file, digest_of
+from shapeline.attribution.row_store import ADDRESS, Table, digest, digest_file
 from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
 from shapeline.designs.design import count_evaluations
@@ -141,13 +141,13 @@ class CoalitionCache:
 def build_value_key(settings: PromptSettings) -> str:
     """Return the key of the table of values, from the model's files and the removal of parts."""
     files = folders.list_files(settings.model, weights=True)
-    return digest_of([sorted(map(digest_file, files)), settings.removal, list_versions("torch", ["transformers"])])
+    return digest([sorted(map(digest_file, files)), settings.removal, list_versions("torch", ["transformers"])])
 
 
 def _address(reader: Reader, played: PromptGame, answer: Answer) -> str:
     everything = played.prompt.render(np.ones(played.prompt.d, bool))
     source = played.source
-    return digest_of([everything, played.prompt.parts, [[*one.ids] for one in source.answers]])
+    return digest([everything, played.prompt.parts, [[*one.ids] for one in source.answers]])
 
 
 @dataclass(frozen=True)

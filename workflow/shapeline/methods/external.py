@@ -1,4 +1,4 @@
-"""Scores made elsewhere: a Parquet or CSV file with an instance a row, measured as any method's are."""
+"""Scores of other programs: a Parquet or CSV file with one row per instance, measured as those of any method."""
 
 import functools
 import os
@@ -15,14 +15,14 @@ from shapeline.games.features import Features
 from shapeline.seeds import seed_of
 
 
-def random(d: int, instances: Sequence[int], seed: int) -> tuple[np.ndarray, int]:
+def sample(d: int, instances: Sequence[int], seed: int) -> tuple[np.ndarray, int]:
     """Return standard normal scores (n, d), sampled per instance by its id; no evaluations."""
     return np.stack([np.random.default_rng(seed_of(seed, instance)).standard_normal(d) for instance in instances]), 0
 
 
-TOLD = ("instance", "target", "scores", "evaluations", "seconds")
-MAX_EVALUATIONS = 2.0**62  # evaluations
-UNKNOWN = "evaluations unknown"
+COLUMNS = ("instance", "target", "scores", "evaluations", "seconds")
+MAX_EVALUATIONS = 2.0**62
+NO_COUNT = "evaluations unknown"
 
 
 def read(
@@ -33,53 +33,53 @@ def read(
     path: str,
     dataset: Dataset | None = None,
 ) -> tuple[np.ndarray, np.ndarray, dict]:
-    """Return scores (n, d) of instances (n,) for targets (n,) in a file, its evaluations, and flags and seconds.
+    """Return scores (n, d) of instances (n,) for targets (n,) in a file, their evaluations, and warnings and seconds.
 
-    Columns: instance; scores (a list of d) or one per feature; perhaps target, evaluations, seconds. Raises
-    MethodFailure where the first instance has no usable row, ShapelineError where the file itself is wrong.
+    Columns: instance; scores (a list of d) or one per feature; optionally target, evaluations, seconds. Raises
+    MethodFailure where the first instance has no usable row, ShapelineError where the file is wrong.
     """
     file = expand(path)
     if not file.is_file():
         raise ShapelineError(f"{path}: there is no such file of scores; paths start at the folder of the run.")
-    table = _table(str(file), os.stat(file).st_mtime_ns)
+    table = _read_table(str(file), os.stat(file).st_mtime_ns)
     keyed = table.index.nlevels > 1
     if not keyed and dataset is not None and dataset.labels.ndim == 2:
         raise ShapelineError(f"{path}: the dataset has several labels per record; add a column 'target'.")
-    asked = pd.MultiIndex.from_arrays([instances, targets]) if keyed else np.asarray(instances)
-    place, known = table.index.get_indexer(asked), table.index.get_level_values(0)
-    for row, instance, target in zip(place, instances, targets, strict=True):
+    requested = pd.MultiIndex.from_arrays([instances, targets]) if keyed else np.asarray(instances)
+    positions, known = table.index.get_indexer(requested), table.index.get_level_values(0)
+    for row, instance, target in zip(positions, instances, targets, strict=True):
         if row < 0 and instance in known:
             other = table.index.get_level_values(1)[known == instance][0]
             raise MethodFailure(
                 "other class",
-                f"{path}: explains {_class(other)} of instance {instance}, not {target}; add a row of that class",
+                f"{path}: explains {_class_of(other)} of instance {instance}, not {target}; add a row of that class",
             )
         if row < 0:
             raise MethodFailure("not in the file", f"{path}: has no row of instance {instance}; add it")
-    own = table.iloc[place]
-    scores = _scores(path, own, features)
+    rows = table.iloc[positions]
+    scores = _read_scores(path, rows, features)
     bad = ~np.isfinite(scores).all(1)
     if bad.any():
         raise MethodFailure(
             "not finite",
             f"{path}: has scores of instance {np.asarray(instances)[bad][0]} that are not numbers; give finite numbers",
         )
-    spent, more = own.get("evaluations"), {}
-    evaluations = np.zeros(len(own), np.int64) if spent is None else spent.fillna(0).to_numpy(np.int64)
-    more["warning"] = [None if known else UNKNOWN for known in (evaluations > 0).tolist()]
-    seconds = own.get("seconds")
-    more["seconds"] = np.full(len(own), np.nan) if seconds is None else seconds.to_numpy(np.float64)
-    return scores, evaluations, more
+    counts, details = rows.get("evaluations"), {}
+    evaluations = np.zeros(len(rows), np.int64) if counts is None else counts.fillna(0).to_numpy(np.int64)
+    details["warning"] = [None if known else NO_COUNT for known in (evaluations > 0).tolist()]
+    seconds = rows.get("seconds")
+    details["seconds"] = np.full(len(rows), np.nan) if seconds is None else seconds.to_numpy(np.float64)
+    return scores, evaluations, details
 
 
-def _class(target: object) -> str:
-    """Return a target of the file in words; a column with a gap in it comes as floats."""
+def _class_of(target: object) -> str:
+    """Return a target of the file as text; a column with missing cells has floats."""
     if pd.isna(target):
         return "no class"
     return f"class {target:g}" if isinstance(target, float) else f"class {target}"
 
 
-def _scores(path: str, rows: pd.DataFrame, features: Features) -> np.ndarray:
+def _read_scores(path: str, rows: pd.DataFrame, features: Features) -> np.ndarray:
     """Return the scores (n, d) float64 of rows of the file."""
     if "scores" in rows:
         for instance, scores in zip(rows.index.get_level_values(0), rows["scores"], strict=True):
@@ -90,7 +90,7 @@ def _scores(path: str, rows: pd.DataFrame, features: Features) -> np.ndarray:
                     "; give one score per feature",
                 )
         return np.array([np.asarray(scores, np.float64).ravel() for scores in rows["scores"]])
-    columns = [name for name in rows if name not in TOLD]
+    columns = [name for name in rows if name not in COLUMNS]
     if features.names and set(features.names) == set(columns):
         columns = list(features.names)
     elif len(columns) != features.d:
@@ -102,8 +102,8 @@ def _scores(path: str, rows: pd.DataFrame, features: Features) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=1)
-def _table(path: str, changed: int) -> pd.DataFrame:
-    """Return the file by instance, and by target if it has one. changed: its time, to read edited files again."""
+def _read_table(path: str, changed: int) -> pd.DataFrame:
+    """Return the file by instance, and by target if it has one. changed: its modification time, a key of the cache."""
     table = table_file.frame(expand(path))
     if "instance" not in table:
         raise ShapelineError(
@@ -118,9 +118,9 @@ def _table(path: str, changed: int) -> pd.DataFrame:
     others = [name for name in table if name != "scores" and not pd.api.types.is_numeric_dtype(table[name])]
     if others:
         raise ShapelineError(f"{path}: column '{others[0]}' holds no numbers; remove it, or give scores as a list.")
-    spent = table.get("evaluations", pd.Series(dtype=float)).fillna(0).to_numpy(np.float64)
-    if not ((spent >= 0) & (spent < MAX_EVALUATIONS)).all():
+    count = table.get("evaluations", pd.Series(dtype=float)).fillna(0).to_numpy(np.float64)
+    if not ((count >= 0) & (count < MAX_EVALUATIONS)).all():
         raise ShapelineError(
-            f"{path}: column 'evaluations' holds {spent[~((spent >= 0) & (spent < MAX_EVALUATIONS))][0]:g}; count them."
+            f"{path}: column 'evaluations' holds {count[~((count >= 0) & (count < MAX_EVALUATIONS))][0]:g}; count them."
         )
     return table.set_index(keys)

@@ -1,4 +1,4 @@
-"""Influence measures as attribution methods, each given its `measure`, so that an edit re-runs that one; Pei's LIME."""
+"""Influence measures as attribution methods, which receive `measure` so that an edit re-runs one only; Pei's LIME."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -13,8 +13,8 @@ from shapeline.games.game import Game
 from shapeline.gradients.methods import pool
 from shapeline.seeds import seed_of
 
-CELLS = 1 << 22  # input cells given to the model at a time
-EMPTY = "no neighbour carries weight"
+MAX_CELLS = 1 << 22  # input cells per call of the model
+NO_WEIGHT = "no neighbour carries weight"
 NO_PAIRS = "no two rows differ in one feature only"
 
 
@@ -28,25 +28,24 @@ def score_points(
     device: str = "cpu",
     all_points: bool = False,
 ) -> tuple[np.ndarray, int, dict]:
-    """Return `mim`, `parzen` or `data_lime` summed over each feature's cells, (n, d), and a warning where a row is all
-    0.
+    """Return `mim`, `parzen` or `data_lime` summed over each feature's cells, (n, d); a warning if a row is all 0.
 
     instances: ids in the dataset, whose training part (with all_points all of it) is the labelled data. Positive is
-    towards the instance's own label, whatever a model predicts; of a regression towards larger labels.
+    towards the instance's label, independent of a model's prediction; in a regression towards larger labels.
     """
-    known = _complete(dataset, all_points)
+    known = _select_complete(dataset, all_points)
     if "categorical" in parameters:
         parameters = {**parameters, "categorical": _number_columns(parameters["categorical"], dataset.card)}
     influence = measure(
-        _rows(inputs),
-        _rows(known.inputs),
+        _flatten(inputs),
+        _flatten(known.inputs),
         known.labels,
         regression=_is_regression(dataset),
-        point_labels=_labels(dataset, instances),
+        point_labels=_labels_of(dataset, instances),
         device=device,
         **parameters,
     )
-    return pool(influence.reshape(inputs.shape), features), 0, {"warning": _flags(influence, EMPTY)}
+    return pool(influence.reshape(inputs.shape), features), 0, {"warning": _warn(influence, NO_WEIGHT)}
 
 
 def score_queried_points(
@@ -60,14 +59,14 @@ def score_queried_points(
     parameters: dict,
 ) -> tuple[np.ndarray, np.ndarray, dict]:
     """Return `augmented_mim` summed over each feature's cells (n, d), rows labelled by the model (n,), a warning."""
-    model, known = game.model, _complete(dataset, False)
+    model, known = game.model, _select_complete(dataset, False)
     if "categorical" in parameters:
         parameters = {**parameters, "categorical": _number_columns(parameters["categorical"], dataset.card)}
 
-    asked: list[int] = []
+    counts: list[int] = []
 
     def predict(rows: np.ndarray) -> np.ndarray:
-        asked.append(len(rows))
+        counts.append(len(rows))
         return model.predict(rows.reshape(-1, *inputs.shape[1:]).astype(inputs.dtype))
 
     influence = np.concatenate(
@@ -75,17 +74,17 @@ def score_queried_points(
             measure(
                 predict,
                 point[None],
-                _rows(known.inputs),
+                _flatten(known.inputs),
                 known.labels,
                 seed=seed_of(seed, instance),
                 regression=_is_regression(dataset),
                 point_labels=label[None],
                 **parameters,
             )
-            for point, instance, label in zip(_rows(inputs), instances, _labels(dataset, instances), strict=True)
+            for point, instance, label in zip(_flatten(inputs), instances, _labels_of(dataset, instances), strict=True)
         ]
     )
-    return pool(influence.reshape(inputs.shape), features), np.array(asked), {"warning": _flags(influence, EMPTY)}
+    return (pool(influence.reshape(inputs.shape), features), np.array(counts), {"warning": _warn(influence, NO_WEIGHT)})
 
 
 def score_outputs(
@@ -99,28 +98,28 @@ def score_outputs(
     parameters: dict,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `qii` (n, d), whose players are the features, and the evaluations (n,)."""
-    train, model, features = _points(dataset), game.model, game.features
+    train, model, features = _select_points(dataset), game.model, game.features
     m, d = len(train.inputs), features.d
-    origins = np.concatenate([_rows(train.inputs), _rows(inputs)])  # what each feature of a row asked is taken from
+    origins = np.concatenate([_flatten(train.inputs), _flatten(inputs)])  # sources of features
     owner = features.cells.reshape(-1)
-    step = max(1, CELLS // owner.size)
+    step = max(1, MAX_CELLS // owner.size)
     data = np.broadcast_to(np.arange(m)[:, None], (m, d))
-    scores, asked = np.empty((len(inputs), d)), np.zeros(len(inputs), np.int64)
+    scores, counts = np.empty((len(inputs), d)), np.zeros(len(inputs), np.int64)
     for row, (target, instance) in enumerate(zip(targets, instances, strict=True)):
 
-        def predict(taken: np.ndarray, row=row, target=target) -> np.ndarray:
-            asked[row] += len(taken)
-            return np.concatenate([outputs(taken[a : a + step], target) for a in range(0, len(taken), step)])
+        def predict(sources: np.ndarray, row=row, target=target) -> np.ndarray:
+            counts[row] += len(sources)
+            return np.concatenate([outputs(sources[a : a + step], target) for a in range(0, len(sources), step)])
 
-        def outputs(taken: np.ndarray, target: int) -> np.ndarray:
-            rows = origins[taken[:, owner], np.arange(owner.size)].reshape(-1, *inputs.shape[1:])
+        def outputs(sources: np.ndarray, target: int) -> np.ndarray:
+            rows = origins[sources[:, owner], np.arange(owner.size)].reshape(-1, *inputs.shape[1:])
             if model.task == "regression":
                 return model.predict(rows)
             return np.exp(model.log_probs(rows)[:, target])
 
         point = np.full((1, d), m + row)
         scores[row] = measure(predict, point, data, seed=seed_of(seed, instance), **parameters)[0]
-    return scores, asked
+    return scores, counts
 
 
 def score_pairs(
@@ -132,33 +131,33 @@ def score_pairs(
     all_points: bool = False,
 ) -> tuple[np.ndarray, int, dict]:
     """Return `counterfactual` summed over each feature's cells, unsigned (n, d), of a class."""
-    known, own = _complete(dataset, all_points), _labels(dataset, instances)
-    X = _rows(known.inputs)
+    known, labels = _select_complete(dataset, all_points), _labels_of(dataset, instances)
+    X = _flatten(known.inputs)
     if _is_regression(dataset):
-        influence = np.tile(measure(X, known.labels), (len(own), 1))
+        influence = np.tile(measure(X, known.labels), (len(labels), 1))
     else:
-        classes, place = np.unique(own, return_inverse=True)
-        influence = np.stack([measure(X, known.labels == label) for label in classes])[place]
-    return pool(influence.reshape(inputs.shape), features), 0, {"warning": _flags(influence, NO_PAIRS)}
+        classes, index = np.unique(labels, return_inverse=True)
+        influence = np.stack([measure(X, known.labels == label) for label in classes])[index]
+    return pool(influence.reshape(inputs.shape), features), 0, {"warning": _warn(influence, NO_PAIRS)}
 
 
 @lru_cache(maxsize=1)
-def _points(dataset: Dataset, all_points: bool = False) -> Dataset:
+def _select_points(dataset: Dataset, all_points: bool = False) -> Dataset:
     if dataset.card["kind"] == "text":
         raise ShapelineError("measures of labelled points: the tokens of a text are not points; choose another method")
     return dataset if all_points else dataset.part("train")
 
 
-def _complete(dataset: Dataset, all_points: bool) -> Dataset:
+def _select_complete(dataset: Dataset, all_points: bool) -> Dataset:
     """Return the training part, or all points. Raises ShapelineError for missing cells, which have no distance."""
     if missing := dataset.card.get("missing"):
         raise ShapelineError(
             f"measures of labelled points: cells are missing in {', '.join(missing)}; fill them, or use another method"
         )
-    return _points(dataset, all_points)
+    return _select_points(dataset, all_points)
 
 
-def _rows(inputs: np.ndarray) -> np.ndarray:
+def _flatten(inputs: np.ndarray) -> np.ndarray:
     return inputs.reshape(len(inputs), -1)
 
 
@@ -166,7 +165,7 @@ def _is_regression(dataset: Dataset) -> bool:
     return dataset.card.get("task") == "regression"
 
 
-def _labels(dataset: Dataset, instances: Sequence[int]) -> np.ndarray:
+def _labels_of(dataset: Dataset, instances: Sequence[int]) -> np.ndarray:
     """Return the labels (n,) of instances by their ids."""
     order = np.argsort(dataset.ids)
     return dataset.labels[order[np.searchsorted(dataset.ids, instances, sorter=order)]]
@@ -180,9 +179,9 @@ def _number_columns(columns: Sequence[int | str], card: dict) -> list[int]:
     return [names.index(column) if isinstance(column, str) else column for column in columns]
 
 
-def _flags(influence: np.ndarray, reason: str) -> list[str | None]:
-    # As the score files hold it, where the smallest numbers are 0.
-    return [None if some else reason for some in influence.astype(np.float32).any(axis=1)]
+def _warn(influence: np.ndarray, reason: str) -> list[str | None]:
+    # In single precision, as in score files, where the smallest numbers are 0.
+    return [None if has_influence else reason for has_influence in influence.astype(np.float32).any(axis=1)]
 
 
 def lime_input(
@@ -195,14 +194,14 @@ def lime_input(
     sigma: float = 0.5,
     ridge: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute scores (n, d) by ridge fits with weights exp(-|x - h(S)|^2 / sigma^2) to values of masked inputs h(S).
+    """Return scores (n, d) of ridge fits with weights exp(-|x - h(S)|^2 / sigma^2) to values of masked inputs h(S).
 
-    sigma: as a share of the distance to the fully masked input; squared distances are averaged over reference rows.
+    sigma: share of the distance to the fully masked input; squared distances are averaged over reference rows.
     """
     d = game.features.d
     drawn = [lime_masks(d, budget, np.random.default_rng(seed_of(seed, instance))) for instance in instances]
     values = game.values(inputs, np.stack(drawn), targets)
-    apart = _distances(game, inputs)
+    apart = _measure_distances(game, inputs)
     scores = np.empty((len(inputs), d))
     for row, masks in enumerate(drawn):
         total = apart[row].sum() or 1.0
@@ -211,7 +210,7 @@ def lime_input(
     return scores, np.array([len(masks) for masks in drawn])
 
 
-def _distances(game: Game, inputs: np.ndarray) -> np.ndarray:
+def _measure_distances(game: Game, inputs: np.ndarray) -> np.ndarray:
     """Return the squared distance (n, d) by which masking each feature moves an input; mean over baseline rows."""
     rows = game.reference.of(inputs)
     moved = ((inputs[:, None].astype(np.float64) - rows) ** 2).mean(axis=1)

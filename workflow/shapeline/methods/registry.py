@@ -287,7 +287,7 @@ METHODS = Registry(
         ),
         "occlusion": Method("coalitions", "shapeline.designs.exact:occlusion", MethodFeatures, control=True),
         "random": Method(
-            "coalitions", "shapeline.methods.external:random", needs_model=False, control=True, random=True, unit="none"
+            "coalitions", "shapeline.methods.external:sample", needs_model=False, control=True, random=True, unit="none"
         ),
         "tree_shap": Method(
             "coalitions",
@@ -449,10 +449,10 @@ def find_problem(entry: CustomMethod) -> str | None:
         arguments = list_arguments(entry.method)
     except ShapelineError as error:
         return f"method: {error}"
-    own = {*arguments} - {*DESIGN_ARGUMENTS}
+    parameters = {*arguments} - {*DESIGN_ARGUMENTS}
     for name in entry.parameters:
-        if name not in own:
-            return f"parameters: '{name}' is not a parameter of {entry.method}.{nearest(name, own)}"
+        if name not in parameters:
+            return f"parameters: '{name}' is not a parameter of {entry.method}.{nearest(name, parameters)}"
     for name, needed in arguments.items():
         if needed and name not in (*DESIGN_ARGUMENTS, *entry.parameters):
             return f"parameters: '{name}' is missing; {entry.method} needs it"

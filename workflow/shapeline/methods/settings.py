@@ -28,7 +28,7 @@ Budget = float | StoppingCriterion | None
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a design before it is built: its evaluations and features."""
+    """The evaluations and features of a design, known before it is built."""
 
     evaluations: int
     d: int
@@ -67,7 +67,7 @@ class MethodSettings:
 
     @property
     def samples_designs(self) -> bool:
-        """Whether each instance has a design of its own."""
+        """Whether each instance has a separate design."""
         return self.method.is_design and self.is_random
 
     def rounds(self, d: int) -> list[int]:
@@ -98,13 +98,13 @@ class MethodSettings:
     ) -> Design:
         """Return the design on features of a shape; budget: a multiple of d; graph: replaces the shape's."""
         d = math.prod(shape)
-        spent = None if budget is None else count_evaluations(budget, d)
-        available = {**self.arguments, "d": d, "shape": shape, "seed": seed, "budget": spent}
+        evaluations = None if budget is None else count_evaluations(budget, d)
+        available = {**self.arguments, "d": d, "shape": shape, "seed": seed, "budget": evaluations}
         if "graph" in self._build.names:
             kind = getattr(self.parameters, "graph", "features")
             available["graph"] = graph if kind == "features" and graph is not None else build_graph(kind, shape)
         try:
-            if (spent or 0) * d > psutil.virtual_memory().total:  # the system would end the process that fills it
+            if (evaluations or 0) * d > psutil.virtual_memory().total:  # the system would kill the process
                 raise MemoryError
             design = self._build(available)
         except MemoryError as error:
@@ -112,8 +112,8 @@ class MethodSettings:
                 f"{self.name}: {d} features exceed the memory; group them, or lower the budget"
             ) from error
         if self.method.argument_names is not None and (not isinstance(design, Design) or design.d != d):
-            given = f"a Design of {design.d} features" if isinstance(design, Design) else name_type(design)
-            raise ShapelineError(f"{self.name}: returned {given}; return a Design of {d} features")
+            returned = f"a Design of {design.d} features" if isinstance(design, Design) else name_type(design)
+            raise ShapelineError(f"{self.name}: returned {returned}; return a Design of {d} features")
         return design if self._sparsify is None else self._sparsify({**self.arguments, "fitted": design})
 
     def scorer(self, framework: str | None) -> sources.Call:
@@ -148,15 +148,15 @@ class MethodSettings:
     @functools.cached_property
     def arguments(self) -> dict[str, Any]:
         """The given parameters by name; those of a user's function are in a mapping."""
-        own = self.parameters.model_fields_set - {"method", *BUDGET_KEYS}
-        given = {name: getattr(self.parameters, name) for name in sorted(own)}
-        return given | given.pop("parameters", {})
+        names = self.parameters.model_fields_set - {"method", *BUDGET_KEYS}
+        values = {name: getattr(self.parameters, name) for name in sorted(names)}
+        return values | values.pop("parameters", {})
 
     def _graph_of(self, features: Features) -> "networkx.Graph | None":
-        """Return the features' own graph, if the method uses one."""
+        """Return the graph of the features, if the method uses it."""
         uses_graph = "graph" in (*self.method.parameters.model_fields, *(self.method.argument_names or ()))
-        own = getattr(self.parameters, "graph", "features") == "features"
-        return feature_kinds.build_graph(features) if uses_graph and own else None
+        is_default = getattr(self.parameters, "graph", "features") == "features"
+        return feature_kinds.build_graph(features) if uses_graph and is_default else None
 
 
 def parse(settings: Mapping[str, Any], budgets: Sequence[Budget | Mapping] | None = None) -> MethodSettings:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from typing import IO
 
-LIMIT = 120  # seconds of a look at an environment, whose first import may be slow
+START_SECONDS = 120  # time limit of a query of an environment, whose first import may be slow
 
 
 def answer(task: dict, ask) -> dict:
@@ -21,9 +21,9 @@ def answer(task: dict, ask) -> dict:
     make = getattr(installed, task["approximator"], None)
     if make is None or task["approximator"] not in list_approximators(installed):
         return {"error": "name", "message": ", ".join(list_approximators(installed))}
-    taken = inspect.signature(make).parameters
+    accepted = inspect.signature(make).parameters
     order = {"index": "SV", "max_order": 1} if "SV" in make.valid_indices else {}
-    order = {name: given for name, given in order.items() if name in taken}
+    order = {name: value for name, value in order.items() if name in accepted}
     np.random.seed(task["seed"])
     try:
         built = make(n=task["d"], random_state=task["seed"], **order)
@@ -39,12 +39,12 @@ def list_approximators(installed) -> list[str]:
     """Return the approximators of Shapley values that a release of shapiq has."""
     result = {name: getattr(installed, name) for name in installed.__all__}
     first_order = {"SV", "kADD-SHAP"}
-    made = {name: one for name, one in result.items() if not inspect.isabstract(one)}
-    return sorted(name for name, one in made.items() if first_order & set(getattr(one, "valid_indices", ())))
+    concrete = {name: entry for name, entry in result.items() if not inspect.isabstract(entry)}
+    return sorted(name for name, entry in concrete.items() if first_order & set(getattr(entry, "valid_indices", ())))
 
 
 def serve() -> None:
-    """Answer tasks from the standard input until it ends; what a library prints goes to the standard error."""
+    """Answer tasks from the standard input until it ends; prints of libraries go to the standard error."""
     import numpy as np
 
     lines, out = sys.stdin, os.fdopen(os.dup(sys.stdout.fileno()), "w")
@@ -67,17 +67,17 @@ def serve() -> None:
 
 @functools.cache
 def read_version(python: str, package: str = "shapiq") -> str | None:
-    """Return the version of a package in the environment of an interpreter; None if it lacks it or cannot run."""
+    """Return the version of a package in the environment of an interpreter; None if it is missing or cannot run."""
     program = f"from importlib.metadata import version; print(version({package!r}))"
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = [os.path.expanduser(python), "-c", program]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=_environment())
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, env=_build_environment())
         return done.stdout.strip() if done.returncode == 0 else None
     return None
 
 
-def missing(python: str) -> str | None:
-    """Return why an interpreter cannot run shapiq, in a line; None if it can."""
+def find_problem(python: str) -> str | None:
+    """Return in one line why an interpreter cannot run shapiq; None if it can."""
     path = os.path.expanduser(python)
     if not os.access(path, os.X_OK) or os.path.isdir(path):
         return f"there is no interpreter {path}; name that of an environment with shapiq"
@@ -87,22 +87,22 @@ def missing(python: str) -> str | None:
 
 
 @functools.cache
-def process(python: str) -> tuple[subprocess.Popen, IO[str]]:
-    """Return the program in an interpreter, which ends with this process, and the file of its messages."""
+def start_process(python: str) -> tuple[subprocess.Popen, IO[str]]:
+    """Start the program in an interpreter, which ends with this process; return both and the file of its messages."""
     messages = tempfile.TemporaryFile("w+")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": messages, "text": True}
     command = [os.path.expanduser(python), os.path.abspath(__file__)]
-    return subprocess.Popen(command, **pipes, env=_environment()), messages
+    return subprocess.Popen(command, **pipes, env=_build_environment()), messages
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment without what names this one's packages."""
+def _build_environment() -> dict[str, str]:
+    """Return the environment variables without those that name this environment's packages."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
 
 
 def approximate(python: str, task: dict, game) -> dict:
-    """Return what the program answers to a task; game: from masks (K, d) to values (K,)."""
-    child, messages = process(python)
+    """Return the program's answer to a task; game: from masks (K, d) to values (K,)."""
+    child, messages = start_process(python)
 
     def tell(document: dict) -> None:
         child.stdin.write(json.dumps(document) + "\n")
@@ -117,7 +117,7 @@ def approximate(python: str, task: dict, game) -> dict:
             tell({"values": [float(value) for value in game(message["masks"])]})
     except BrokenPipeError:
         pass
-    process.cache_clear()
+    start_process.cache_clear()
     status = child.wait()
     messages.seek(0)
     last = (messages.read().strip().splitlines() or [""])[-1]

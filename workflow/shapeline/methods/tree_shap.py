@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from shapeline.datasets.loading import Dataset
 
 ALTERNATIVES = "use gp_shapley or kernel_shap"
-MAX_CELLS = 1 << 22  # instances times reference rows times conditions of a tree that are in memory at a time
+MAX_CELLS = 1 << 22  # instances times reference rows times conditions of a tree in memory at a time
 UNASSIGNED = -2
-EFFICIENCY_TOLERANCE = 1e-4  # share of the values: functions are evaluated in single precision
+EFFICIENCY_TOLERANCE = 1e-4  # relative to the values, because functions are evaluated in single precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ def _xgboost(model: Any) -> Iterator[Nodes]:
         feature = np.where(inner, tree["split_indices"], 0)
         # x < t in single precision is x <= the number before t.
         threshold = np.nextafter(number, np.float32(-np.inf))
-        value = np.where(inner, 0, number).astype(np.float64) * _sign(model, group)
+        value = np.where(inner, 0, number).astype(np.float64) * _find_sign(model, group)
         yield left, np.array(tree["right_children"]), feature, threshold, np.array(tree["default_left"], bool), value
 
 
@@ -138,7 +138,7 @@ def _lightgbm(model: Any) -> Iterator[Nodes]:
 
     for tree in dump["tree_info"]:
         group = tree["tree_index"] % dump["num_tree_per_iteration"]
-        sign = _sign(model, group) if dump["num_tree_per_iteration"] > 1 else 1
+        sign = _find_sign(model, group) if dump["num_tree_per_iteration"] > 1 else 1
         yield _flatten(tree["tree_structure"], read, lambda node, sign=sign: sign * node["leaf_value"])
 
 
@@ -163,10 +163,10 @@ def _catboost(model: Any) -> Iterator[Nodes]:
     for tree in document.get("oblivious_trees", ()):
         values = np.reshape(tree["leaf_values"], (2 ** len(tree["splits"]), -1))
         added = scale * np.array([_read_second_class(row) for row in values])
-        yield _complete([read_split(split) for split in tree["splits"]], added)
+        yield _build_complete_tree([read_split(split) for split in tree["splits"]], added)
 
 
-def _sign(model: Any, group: int) -> int:
+def _find_sign(model: Any, group: int) -> int:
     """Return -1 for the trees of the first of two classes if each class has its own, because they lower the margin."""
     classes = find_classes(model)
     return -1 if classes is not None and _count_groups(model) == 2 and group == 0 else 1
@@ -199,7 +199,7 @@ def _flatten(root: dict, read: Callable[[dict], tuple | None], read_value: Calla
     return left, right, feature, threshold, missing_left, value
 
 
-def _complete(splits: list[tuple[int, float, bool]], values: np.ndarray) -> Nodes:
+def _build_complete_tree(splits: list[tuple[int, float, bool]], values: np.ndarray) -> Nodes:
     """Return the nodes of a tree with one split per level, the root's last: bit i of a leaf's number is split i."""
     inner = 2 ** len(splits) - 1
     nodes = np.arange(inner)
@@ -223,7 +223,7 @@ READERS: dict[str, Reader] = {"get_booster": _xgboost, "booster_": _lightgbm, "g
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """Conditions on the paths to leaves; a slot holds those of one player on one path, slots of a leaf are adjacent."""
+    """Conditions on the paths to leaves; a slot is those of one player on one path; slots of a leaf are adjacent."""
 
     node: np.ndarray
     is_left: np.ndarray
@@ -237,7 +237,7 @@ class Paths:
 def tree_shap(
     game: Game, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
 ) -> tuple[np.ndarray, int]:
-    """Compute scores (n, d) by interventional TreeSHAP (Lundberg et al. 2020, algorithm 3), averaged over the baseline.
+    """Return scores (n, d) of interventional TreeSHAP (Lundberg et al. 2020, algorithm 3), averaged over the baseline.
 
     A leaf counts if the features that only x satisfies are present and those that only the reference satisfies are
     absent. Value: a forest's probability, boosted trees' margin (log_odds with one row), or the prediction; raises
@@ -249,12 +249,12 @@ def tree_shap(
         refuse_unless_additive("tree_shap", game, additive, model.last)
         single = compares_single_precision(model.last)
         inputs, baseline = (part.astype(np.float32) if single else part for part in rows)
-        return sum(shapley(tree, inputs, baseline, owners, d, outputs) for tree in read_trees(model.last))
+        return sum(compute_shapley(tree, inputs, baseline, owners, d, outputs) for tree in read_trees(model.last))
 
     return compose_shapley("tree_shap", game, inputs, targets, dataset, explain)
 
 
-def shapley(
+def compute_shapley(
     tree: Tree, inputs: np.ndarray, baseline: np.ndarray, owners: np.ndarray, d: int, outputs: np.ndarray
 ) -> np.ndarray:
     """Return Shapley values (n, d) of rows (n, k) with baseline rows (M, k); owners (k,): features, or -1."""
@@ -268,13 +268,13 @@ def shapley(
     constant = paths.player < 0
     slots = np.flatnonzero(~constant)
     sum_slots = csr_array((np.ones(len(slots)), (slots, paths.player[slots])), shape=(len(constant), d))
-    present_weight, absent_weight = _leaf_weights(np.diff(np.append(paths.leaves, len(constant))).max())
+    present_weight, absent_weight = _compute_leaf_weights(np.diff(np.append(paths.leaves, len(constant))).max())
     scores, step = np.zeros((n, d)), max(1, MAX_CELLS // (n * len(constant)))
     for start in range(0, len(baseline), step):
-        other = by_baseline[None, start : start + step] | constant
-        own = by_input[:, None] | np.zeros_like(other)
-        present, absent = own & ~other, other & ~own & ~constant
-        reachable = ~np.logical_or.reduceat(~own & (~other | constant), paths.leaves, axis=2)
+        by_reference = by_baseline[None, start : start + step] | constant
+        by_x = by_input[:, None] | np.zeros_like(by_reference)
+        present, absent = by_x & ~by_reference, by_reference & ~by_x & ~constant
+        reachable = ~np.logical_or.reduceat(~by_x & (~by_reference | constant), paths.leaves, axis=2)
         a, b = (np.add.reduceat(side, paths.leaves, axis=2, dtype=np.int32) for side in (present, absent))
         gain, loss = (value[:, None] * reachable * weight[a, b] for weight in (present_weight, absent_weight))
         contributions = present * gain[..., paths.leaf] - absent * loss[..., paths.leaf]
@@ -318,7 +318,7 @@ def _match_conditions(tree: Tree, paths: Paths, rows: np.ndarray) -> np.ndarray:
     return np.logical_and.reduceat(left[:, paths.node] == paths.is_left, paths.slots, axis=1)
 
 
-def _leaf_weights(largest: int) -> tuple[np.ndarray, np.ndarray]:
+def _compute_leaf_weights(largest: int) -> tuple[np.ndarray, np.ndarray]:
     """Return absolute Shapley values (largest + 1, largest + 1) of the game that is 1 if a features are present and b
     absent: (a-1)! b!/(a+b)! of a feature of the former, a! (b-1)!/(a+b)! of one of the latter; 0 if there is none."""
     a, b = np.ogrid[: largest + 1, : largest + 1]
@@ -411,9 +411,9 @@ def find_owners(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray
     return np.maximum(owners, -1)  # inputs that no column changes are equal in all rows
 
 
-def are_equal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def are_equal(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return where numbers are equal or both missing."""
-    return (one == other) | (np.isnan(one) & np.isnan(other))
+    return (first == second) | (np.isnan(first) & np.isnan(second))
 
 
 def refuse_unless_additive(where: str, game: Game, additive: str, estimator: Any) -> None:
@@ -439,7 +439,7 @@ def refuse_unless_additive(where: str, game: Game, additive: str, estimator: Any
 def linear_shap(
     game: Game, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
 ) -> tuple[np.ndarray, int]:
-    """Compute sums of w_k (x_k - mean of x0_k) over the inputs k of a feature (Strumbelj & Kononenko 2014), (n, d).
+    """Return sums of w_k (x_k - mean of x0_k) over the inputs k of a feature (Strumbelj & Kononenko 2014), (n, d).
 
     Value: prediction, margin of two classes, or log_odds with one reference row; raises ShapelineError for others.
     """

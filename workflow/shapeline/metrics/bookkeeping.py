@@ -10,18 +10,18 @@ from shapeline.datasets import sources
 from shapeline.errors import ShapelineError
 
 
-def efficiency(rows: pd.DataFrame) -> pd.DataFrame:
+def measure_efficiency(rows: pd.DataFrame) -> pd.DataFrame:
     """Return |Σφ - (v(N) - v(∅))| per instance, in units of the value: 0 for an efficient method."""
     total = np.array([np.sum(scores, dtype=float) for scores in rows["scores"]])  # rows may differ in length
-    return _tidy(rows, {"gap": np.abs(total - (rows["value_full"] - rows["value_empty"]))})
+    return _stack(rows, {"gap": np.abs(total - (rows["value_full"] - rows["value_empty"]))})
 
 
-def cost(rows: pd.DataFrame) -> pd.DataFrame:
+def measure_cost(rows: pd.DataFrame) -> pd.DataFrame:
     """Return evaluations and seconds per instance."""
-    return _tidy(rows, {"evaluations": rows["evaluations"].astype(float), "seconds": rows["seconds"]})
+    return _stack(rows, {"evaluations": rows["evaluations"].astype(float), "seconds": rows["seconds"]})
 
 
-def _tidy(rows: pd.DataFrame, quantities: dict) -> pd.DataFrame:
+def _stack(rows: pd.DataFrame, quantities: dict) -> pd.DataFrame:
     keys = rows[["instance", "repeat"]]
     return pd.concat(
         [keys.assign(statistic=name, x=np.nan, value=value) for name, value in quantities.items()], ignore_index=True
@@ -31,7 +31,7 @@ def _tidy(rows: pd.DataFrame, quantities: dict) -> pd.DataFrame:
 MEASURES_KEY = "measures"  # of a row's details
 
 
-def prompts(rows: pd.DataFrame) -> pd.DataFrame:
+def collect_prompts(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the measures of each prompt and repeat, by their names; those that a prompt lacks are left out."""
     result = [
         {"instance": row.instance, "repeat": row.repeat, "statistic": name, "x": np.nan, "value": value}

@@ -21,50 +21,50 @@ def measure(
     `variance_by_budget`; with standard errors `predicted_rmse` and `coverage` of 95 % intervals, also by budget.
     """
     truth = scores.final(truth).drop_duplicates(["instance", "target"])
-    both = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))
-    if both.empty:
-        return both[["instance", "repeat"]].assign(statistic="", x=np.nan, value=np.nan)
-    groups = both.groupby(both["scores"].map(len))  # instances may differ in their number of features
+    joined = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))
+    if joined.empty:
+        return joined[["instance", "repeat"]].assign(statistic="", x=np.nan, value=np.nan)
+    groups = joined.groupby(joined["scores"].map(len))  # instances may differ in their number of features
     return pd.concat([_pad_rows(group, top, seed, scale_free) for _, group in groups], ignore_index=True)
 
 
 def match_scale(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return scores (..., d) times the number that gives them the root mean square of other scores (..., d)."""
-    own, wanted = (np.sqrt(np.mean(np.square(each, dtype=float), -1, keepdims=True)) for each in (scores, truth))
-    return scores * np.divide(wanted, own, out=np.ones_like(own), where=own > 0)
+    actual, target = (np.sqrt(np.mean(np.square(values, dtype=float), -1, keepdims=True)) for values in (scores, truth))
+    return scores * np.divide(target, actual, out=np.ones_like(actual), where=actual > 0)
 
 
-def _pad_rows(both: pd.DataFrame, top: float, seed: int, scale_free: bool) -> pd.DataFrame:
+def _pad_rows(joined: pd.DataFrame, top: float, seed: int, scale_free: bool) -> pd.DataFrame:
     if scale_free:
-        both = both.assign(scores=list(match_scale(scores.matrix(both), _true(both))))
-    last = scores.final(both)
-    mine, true = scores.matrix(last), _true(last)
-    k = max(1, int(np.ceil(top * mine.shape[1])))
+        joined = joined.assign(scores=list(match_scale(scores.matrix(joined), _stack_truth(joined))))
+    last = scores.final(joined)
+    estimated, exact = scores.matrix(last), _stack_truth(last)
+    k = max(1, int(np.ceil(top * estimated.shape[1])))
     instances = last["instance"].to_numpy()
-    chosen = scores.rank_features(mine, instances, seed) < k
-    wanted = scores.rank_features(true, instances, seed_of(seed, "truth")) < k
+    chosen = scores.rank_features(estimated, instances, seed) < k
+    exact_top = scores.rank_features(exact, instances, seed_of(seed, "truth")) < k
     quantities = {
-        "rmse": np.sqrt(((mine - true) ** 2).mean(1)),
-        "spearman": correlation(mean_ranks(mine), mean_ranks(true)),
-        "top_k_overlap": (chosen & wanted).sum(1) / k,
+        "rmse": np.sqrt(((estimated - exact) ** 2).mean(1)),
+        "spearman": correlate(rank_means(estimated), rank_means(exact)),
+        "top_k_overlap": (chosen & exact_top).sum(1) / k,
     }
     keys = last[["instance", "repeat"]]
     frames = [keys.assign(statistic=name, x=np.nan, value=value) for name, value in quantities.items()]
     frames += [part.assign(x=np.nan) for part in _measure_predicted(last)]
-    if both["budget"].nunique() > 1:
-        frames += _measure_budgets(both)
+    if joined["budget"].nunique() > 1:
+        frames += _measure_budgets(joined)
     return pd.concat(frames, ignore_index=True)
 
 
-def _measure_budgets(both: pd.DataFrame) -> list[pd.DataFrame]:
+def _measure_budgets(joined: pd.DataFrame) -> list[pd.DataFrame]:
     """Return RMSE per budget and, with repeats, squared bias and variance."""
-    errors = scores.matrix(both) - _true(both)
-    keys = both[["instance", "repeat"]].assign(x=both["budget"].astype(float))
+    errors = scores.matrix(joined) - _stack_truth(joined)
+    keys = joined[["instance", "repeat"]].assign(x=joined["budget"].astype(float))
     frames = [keys.assign(statistic="rmse_by_budget", value=np.sqrt((errors**2).mean(1)))]
-    frames += [part.assign(statistic=part["statistic"] + "_by_budget") for part in _measure_predicted(both)]
-    repeats = both["repeat"].nunique()
+    frames += [part.assign(statistic=part["statistic"] + "_by_budget") for part in _measure_predicted(joined)]
+    repeats = joined["repeat"].nunique()
     if repeats > 1:
-        groups = pd.DataFrame(errors).groupby([keys["instance"], both["target"], keys["x"]])
+        groups = pd.DataFrame(errors).groupby([keys["instance"], joined["target"], keys["x"]])
         variance = groups.var(ddof=1).mean(axis=1)
         squared = (groups.mean() ** 2).mean(axis=1) - variance / groups.size()
         for name, values in (("bias_squared_by_budget", squared), ("variance_by_budget", variance)):
@@ -73,30 +73,30 @@ def _measure_budgets(both: pd.DataFrame) -> list[pd.DataFrame]:
     return frames
 
 
-def _measure_predicted(both: pd.DataFrame) -> list[pd.DataFrame]:
+def _measure_predicted(joined: pd.DataFrame) -> list[pd.DataFrame]:
     """Return the predicted RMSE and the coverage of the rows with a standard error; x: their budgets."""
-    if "standard_error" not in both or not (known := both["standard_error"].notna()).any():
+    if "standard_error" not in joined or not (known := joined["standard_error"].notna()).any():
         return []
-    rows = both[known]
-    spread = np.stack(rows["standard_error"].to_list()).astype(float)
-    true = _true(rows)
-    rounding = SINGLE_PRECISION * np.abs(true).max(axis=1, keepdims=True)
-    inside = np.abs(scores.matrix(rows) - true) <= HALF_WIDTH * spread + rounding
+    rows = joined[known]
+    standard_error = np.stack(rows["standard_error"].to_list()).astype(float)
+    exact = _stack_truth(rows)
+    rounding = SINGLE_PRECISION * np.abs(exact).max(axis=1, keepdims=True)
+    inside = np.abs(scores.matrix(rows) - exact) <= HALF_WIDTH * standard_error + rounding
     keys = rows[["instance", "repeat"]].assign(x=rows["budget"].astype(float))
-    result = {"predicted_rmse": np.sqrt((spread**2).mean(axis=1)), "coverage": inside.mean(axis=1)}
+    result = {"predicted_rmse": np.sqrt((standard_error**2).mean(axis=1)), "coverage": inside.mean(axis=1)}
     return [keys.assign(statistic=name, value=value) for name, value in result.items()]
 
 
-def _true(both: pd.DataFrame) -> np.ndarray:
-    return np.stack(both["scores_true"].to_list()).astype(float)
+def _stack_truth(joined: pd.DataFrame) -> np.ndarray:
+    return np.stack(joined["scores_true"].to_list()).astype(float)
 
 
-def mean_ranks(values: np.ndarray) -> np.ndarray:
+def rank_means(values: np.ndarray) -> np.ndarray:
     """Return ranks along each row, with mean ranks for ties."""
     return pd.DataFrame(values).rank(axis=1).to_numpy()
 
 
-def correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def correlate(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = (m - m.mean(1, keepdims=True) for m in (a, b))
     scale = np.sqrt((a**2).sum(1) * (b**2).sum(1))
     return np.divide((a * b).sum(1), scale, out=np.full(len(a), np.nan), where=scale > 0)
@@ -111,28 +111,28 @@ def compare_randomised(
     """Return the similarity of scores before and after randomisation, per instance, repeat and number of layers (x).
 
     Adebayo et al. 2018, §3: `rank_correlation`, `rank_correlation_absolute`, NaN where constant; for images `ssim`
-    of both maps divided by their largest size. An instance that either lacks is left out.
+    of both maps divided by their largest size. Instances that either side lacks are omitted.
     """
     frames = [rows.iloc[:0][["instance", "repeat"]].assign(statistic="", x=0.0, value=0.0)]
     keys = ["instance", "target", "repeat"]
-    rows = rows.assign(place=np.arange(len(rows)))
-    cells = {place: features.cells[0] for features, positions in buckets or () for place in positions}
+    rows = rows.assign(index=np.arange(len(rows)))
+    cells = {index: features.cells[0] for features, positions in buckets or () for index in positions}
     for layers, others in randomised.items():
-        both = rows.merge(scores.final(others)[[*keys, "scores"]], on=keys, suffixes=("", "_randomised"))
-        for _, part in both.groupby(both["scores"].map(len)):  # instances may differ in their number of features
+        joined = rows.merge(scores.final(others)[[*keys, "scores"]], on=keys, suffixes=("", "_randomised"))
+        for _, part in joined.groupby(joined["scores"].map(len)):  # instances may differ in their number of features
             trained, other = scores.matrix(part), np.stack(part["scores_randomised"].to_list()).astype(float)
             measured = {
-                "rank_correlation": correlation(mean_ranks(trained), mean_ranks(other)),
-                "rank_correlation_absolute": correlation(mean_ranks(np.abs(trained)), mean_ranks(np.abs(other))),
+                "rank_correlation": correlate(rank_means(trained), rank_means(other)),
+                "rank_correlation_absolute": correlate(rank_means(np.abs(trained)), rank_means(np.abs(other))),
             }
             if cells:
-                measured["ssim"] = _similarity(trained, other, [cells[place] for place in part["place"]])
+                measured["ssim"] = _measure_similarity(trained, other, [cells[index] for index in part["index"]])
             about = part[["instance", "repeat"]]
             frames += [about.assign(statistic=name, x=float(layers), value=value) for name, value in measured.items()]
     return pd.concat(frames, ignore_index=True)
 
 
-def _similarity(trained: np.ndarray, other: np.ndarray, cells: list[np.ndarray]) -> np.ndarray:
+def _measure_similarity(trained: np.ndarray, other: np.ndarray, cells: list[np.ndarray]) -> np.ndarray:
     """Return the SSIM of the maps of scores (n, d) on cells, n times (height, width): (n,) in [-1, 1]."""
     from skimage.metrics import structural_similarity
 

@@ -16,7 +16,7 @@ from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.seeds import seed_of
 
-CHUNK = 64
+CHUNK_SIZE = 64
 
 
 def measure(
@@ -39,14 +39,14 @@ def measure(
         part_game = game.having(features=features)
         removed = sample_sets(features.d, samples, seed)
         lost = np.zeros((len(part), samples))
-        for start in range(0, len(part), CHUNK):
-            chosen = slice(start, start + CHUNK)
+        for start in range(0, len(part), CHUNK_SIZE):
+            chosen = slice(start, start + CHUNK_SIZE)
             masks = np.concatenate([np.ones((1, features.d), bool), ~removed])
             with locate(part["instance"].to_numpy()[chosen]):
                 values = part_game.values(inputs[positions[chosen]], masks, part["target"].to_numpy()[chosen])
             lost[chosen] = values[:, :1] - values[:, 1:]
             if progress:
-                progress(done + min(start + CHUNK, len(part)), (done + len(part)) * len(masks))
+                progress(done + min(start + CHUNK_SIZE, len(part)), (done + len(part)) * len(masks))
         done += len(part)
         predicted = scores.matrix(part) @ removed.T
         square = (predicted**2).mean(1)
@@ -77,40 +77,40 @@ def measure_sensitivity(
     """Return the largest |scores(x + e) - scores(x)| / |scores(x)| over random e, L2 norms (Yeh et al. 2019, def. 3).
 
     e is uniform in +- `radius` of the training inputs' range, equal for all methods; the explained class is fixed.
-    `max_sensitivity`, lower is better; NaN where all scores are 0. Perturbed inputs that fail are left out.
+    `max_sensitivity`, lower is better; NaN where all scores are 0. Perturbed inputs that fail are omitted.
     """
     keys = ["instance", "target"]
     rows = rows[rows["repeat"] == rows["repeat"].min()].sort_values("budget").drop_duplicates(keys, keep="last")
     own_keys = [key for key in keys if key in share]
     share = rows[own_keys].merge(share, on=own_keys)
     method = dataclasses.replace(settings.method, budgets=settings.method.budgets[-1:])
-    own = dataclasses.replace(settings, method=method, repeats=1, timing="batch")
+    batch_settings = dataclasses.replace(settings, method=method, repeats=1, timing="batch")
     base = scores.matrix(rows)
     size = np.linalg.norm(base, axis=1)
     inputs = context.inputs(share)
-    scale = radius * _training_range(context.dataset)
-    worst, moved = np.zeros(len(rows)), inputs.copy()
+    scale = radius * _measure_range(context.dataset)
+    worst, noisy = np.zeros(len(rows)), inputs.copy()
     for sample in range(samples):
-        for place, instance in enumerate(share["instance"]):
+        for index, instance in enumerate(share["instance"]):
             random = np.random.default_rng(seed_of(settings.game.seed, "sensitivity", sample, int(instance)))
-            moved[place] = inputs[place] + (scale * random.uniform(-1, 1, inputs.shape[1:])).astype(inputs.dtype)
-        again = rows[keys].merge(explain_rows(context, share, own, entry, inputs=moved), on=keys)
-        fine = (again["status"] == "ok").to_numpy()
-        distance = np.linalg.norm(np.stack(again["scores"][fine]) - base[fine], axis=1) if fine.any() else 0.0
-        worst[fine] = np.maximum(worst[fine], distance)
+            noisy[index] = inputs[index] + (scale * random.uniform(-1, 1, inputs.shape[1:])).astype(inputs.dtype)
+        explained = rows[keys].merge(explain_rows(context, share, batch_settings, entry, inputs=noisy), on=keys)
+        ok = (explained["status"] == "ok").to_numpy()
+        distance = np.linalg.norm(np.stack(explained["scores"][ok]) - base[ok], axis=1) if ok.any() else 0.0
+        worst[ok] = np.maximum(worst[ok], distance)
         if progress:
-            progress((sample + 1) * len(rows) // samples, int(again["evaluations"].sum()) * (sample + 1))
+            progress((sample + 1) * len(rows) // samples, int(explained["evaluations"].sum()) * (sample + 1))
     relative = np.divide(worst, size, out=np.full(len(rows), np.nan), where=size > 0)
     return rows[["instance", "repeat"]].assign(statistic="max_sensitivity", x=np.nan, value=relative)
 
 
 @functools.lru_cache(maxsize=1)  # rows are measured a few at a time
-def _training_range(dataset: Dataset) -> np.ndarray:
+def _measure_range(dataset: Dataset) -> np.ndarray:
     """Return the range of the training inputs: one number, or per column of a table, 0 for a category."""
     axis = 0 if dataset.inputs.ndim == 2 else None
     training = np.flatnonzero(dataset.split == TRAIN)
     ends = [(np.nanmin(rows, axis=axis), np.nanmax(rows, axis=axis)) for rows in blocks(dataset.inputs, training)]
-    low, high = (np.stack(each) for each in zip(*ends, strict=True))
+    low, high = (np.stack(ends_of_blocks) for ends_of_blocks in zip(*ends, strict=True))
     scale = np.nanmax(high, axis=0) - np.nanmin(low, axis=0)
     if axis == 0:  # categories are not perturbed
         scale[list(dataset.card.get("categorical") or ())] = 0.0

@@ -29,8 +29,8 @@ def load_arguments(
 
 def pick_instances(selected: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the selected instance that each score row explains, in the order of the rows."""
-    each = selected.drop_duplicates("instance")  # with several labels, an instance has a row per label
-    return each.set_index("instance").loc[rows["instance"]]
+    instances = selected.drop_duplicates("instance")  # with several labels, an instance has a row per label
+    return instances.set_index("instance").loc[rows["instance"]]
 
 
 def read_rows(files, rows: pd.DataFrame) -> pd.DataFrame:

@@ -19,13 +19,13 @@ from shapeline.attribution.context import (
     measurement_facts,
     parse,
 )
-from shapeline.attribution.row_store import digest_array, digest_file, digest_frame, digest_of, digest_rows
+from shapeline.attribution.row_store import digest, digest_array, digest_file, digest_frame, digest_rows
 from shapeline.games import references
 from shapeline.metrics.loaders import load_arguments, pick_instances
 from shapeline.metrics.registry import METRICS
 from shapeline.metrics.scored_rows import measure, measure_missing, open_table, select_rows
 
-CHUNK = 64  # rows measured together
+CHUNK_SIZE = 64  # rows that are measured together
 
 
 @dataclass(frozen=True)
@@ -49,35 +49,35 @@ class ModelMeasurement:
             if training_seed and names:
                 context = context.change_model(weights, self.by_graph)
             context = dataclasses.replace(context, backend=load_backend(files.instances, context, self.device))
-            behind = [weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
+            model_files = [weights, files.dataset_card, *files.get("user", ()), *files.get("reference", ())]
             for name in names:
-                chosen = select_rows(name, rows, training_seed)
-                if METRICS[name].moves_inputs:  # and explains them with the samples of the first repeat
-                    chosen = chosen[chosen["repeat"] == 0].reset_index(drop=True)
-                longest = int(np.max([len(row) for row in chosen["scores"]], initial=0))
-                one = _OneMetric(name, jobs[name], entry, context, selected, settings, longest)
-                result, key = self._measure(one, chosen, behind)
+                selected_rows = select_rows(name, rows, training_seed)
+                if METRICS[name].moves_inputs:  # perturbed inputs are explained with the samples of the first repeat
+                    selected_rows = selected_rows[selected_rows["repeat"] == 0].reset_index(drop=True)
+                longest = int(np.max([len(row) for row in selected_rows["scores"]], initial=0))
+                metric = _OneMetric(name, jobs[name], entry, context, selected, settings, longest)
+                result, key = self._measure(metric, selected_rows, model_files)
                 frames.append(result.assign(metric=name, method=entry, training_seed=training_seed))
                 keys.append(key)
         return pd.concat(frames, ignore_index=True), keys
 
-    def _measure(self, one: "_OneMetric", rows: pd.DataFrame, behind: Sequence[str]) -> tuple[pd.DataFrame, str]:
-        own = self.files.get("own", ()) if METRICS[one.name].reads_all_rows else ()  # a user's function
-        key = digest_of(one.facts([*behind, *own], self.files.arrays))
-        address_of = one.addresses(rows) if len(rows) else {}
+    def _measure(self, metric: "_OneMetric", rows: pd.DataFrame, files: Sequence[str]) -> tuple[pd.DataFrame, str]:
+        user_files = self.files.get("own", ()) if METRICS[metric.name].reads_all_rows else ()  # a user's function
+        key = digest(metric.facts([*files, *user_files], self.files.arrays))
+        address_of = metric.addresses(rows) if len(rows) else {}
 
         def chunks(missing: pd.DataFrame) -> Iterator[pd.DataFrame]:
-            tell = self.progress(len(missing))
-            for start, part in one.chunks(missing):
-                yield one.measure(part, lambda n, made, before=start: tell(before + n, made))
+            report = self.progress(len(missing))
+            for start, part in metric.chunks(missing):
+                yield metric.measure(part, lambda n, evaluations, before=start: report(before + n, evaluations))
 
         with open_table(self.store, key) as table:
-            return measure_missing(one.name, table, rows, lambda some: _map(some, address_of), chunks), key
+            return measure_missing(metric.name, table, rows, lambda part: _map_addresses(part, address_of), chunks), key
 
 
 @dataclass(frozen=True)
 class _OneMetric:
-    """A metric on the scores of one entry and training seed; job: its settings; settings: those of the scores."""
+    """A metric on the scores of one entry and training seed; job: the metric's settings; settings: of the scores."""
 
     name: str
     job: dict
@@ -103,18 +103,18 @@ class _OneMetric:
 
     def addresses(self, rows: pd.DataFrame) -> dict[tuple[int, int], str]:
         """Return the address of each instance and repeat: by its scores and input, or by all scores."""
-        whole = METRICS[self.name].reads_all_rows
+        reads_all = METRICS[self.name].reads_all_rows
         inputs = self.context.inputs(pick_instances(self.selected, rows))
-        digests, every = digest_rows(rows, ("seconds",)), digest_frame(rows) if whole else ""
+        digests, all_rows = digest_rows(rows, ("seconds",)), digest_frame(rows) if reads_all else ""
         parts: dict[tuple[int, int], list[str]] = {}
-        for key, of_row, row in zip(_keys(rows), digests, inputs, strict=True):
-            parts.setdefault(key, [every, digest_array(row)]).append(of_row)
-        return {key: digest_of(part) for key, part in parts.items()}
+        for key, digest_of_row, row in zip(_list_keys(rows), digests, inputs, strict=True):
+            parts.setdefault(key, [all_rows, digest_array(row)]).append(digest_of_row)
+        return {key: digest(part) for key, part in parts.items()}
 
     def chunks(self, rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
         """Yield parts of the rows, each with all rows of its instances, with the position of the first row."""
         ids, done = rows["instance"].unique(), 0
-        step = len(ids) if METRICS[self.name].reads_all_rows else max(1, CHUNK * len(ids) // len(rows))
+        step = len(ids) if METRICS[self.name].reads_all_rows else max(1, CHUNK_SIZE * len(ids) // len(rows))
         for start in range(0, len(ids), step):
             part = rows[rows["instance"].isin(ids[start : start + step])].reset_index(drop=True)
             yield done, part
@@ -135,10 +135,10 @@ class _OneMetric:
         return {name: references.build(name, self.context.dataset, self.settings.game.seed) for name in names}
 
 
-def _keys(rows: pd.DataFrame) -> list[tuple[int, int]]:
+def _list_keys(rows: pd.DataFrame) -> list[tuple[int, int]]:
     return [*zip(rows["instance"], rows["repeat"], strict=True)]
 
 
-def _map(rows: pd.DataFrame, address_of: dict[tuple[int, int], str]) -> pd.Series:
+def _map_addresses(rows: pd.DataFrame, address_of: dict[tuple[int, int], str]) -> pd.Series:
     """Return the address of each row."""
-    return pd.Series([address_of[key] for key in _keys(rows)], rows.index, dtype=object)
+    return pd.Series([address_of[key] for key in _list_keys(rows)], rows.index, dtype=object)

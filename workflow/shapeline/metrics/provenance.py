@@ -12,8 +12,8 @@ from shapeline import scores
 from shapeline.errors import ShapelineError
 from shapeline.games.execution import BFLOAT16_TOLERANCE
 
-TOLERANCE = 1e-4  # of the values of the empty and full coalition (plus 1) between two methods
-ENDS = ("value_full", "value_empty")
+TOLERANCE = 1e-4  # permitted difference of end values between two methods, relative to 1 + their size
+END_COLUMNS = ("value_full", "value_empty")
 KEYS = ["instance", "target", "training_seed", "randomised_layers"]
 
 
@@ -33,8 +33,8 @@ def check_scores(paths: Iterable[str | Path], experiment: str, digests: Mapping[
     for path in map(Path, paths):
         entry, matched = path.parent.name, scores.SHARD.fullmatch(path.name)
         shard = f"{matched[1]} of {matched[2]}" if matched else None
-        wanted = (digests or {}).get(entry)
-        check(path, experiment=experiment, label=entry, shard=shard, settings_digest=wanted)
+        expected = (digests or {}).get(entry)
+        check(path, experiment=experiment, label=entry, shard=shard, settings_digest=expected)
 
 
 def parse_digests(text: str) -> dict[str, str]:
@@ -46,17 +46,17 @@ def check_measured(paths: Iterable[str | Path], experiment: str, digests: Mappin
     """Raise ShapelineError for measurements of another experiment, method than their path's, or digest."""
     for path in map(Path, paths):
         entry = path.stem if path.parent.name == "measured" else None
-        wanted = digests["model" if entry else "scores"]
-        check(path, experiment=experiment, label=entry, settings_digest=wanted)
+        expected = digests["model" if entry else "scores"]
+        check(path, experiment=experiment, label=entry, settings_digest=expected)
 
 
 def check_ends(paths: Iterable[str | Path]) -> None:
     """Raise ShapelineError where two methods differ on one model and instance: by weights, code or devices."""
-    result = [_ends(path) for path in filter(Path.is_file, map(Path, paths))]
+    result = [_read_ends(path) for path in filter(Path.is_file, map(Path, paths))]
     if not result:
         return
     rows = pd.concat(result, ignore_index=True)
-    for column in ENDS:
+    for column in END_COLUMNS:
         available = rows[rows[column].notna()]
         keys = [*KEYS, *(["features"] if column == "value_empty" else [])]
         first = available.groupby(keys, sort=False, dropna=False)[[column, "file"]].transform("first")
@@ -70,12 +70,12 @@ def check_ends(paths: Iterable[str | Path]) -> None:
             )
 
 
-def _ends(path: Path) -> pd.DataFrame:
+def _read_ends(path: Path) -> pd.DataFrame:
     """Return both end values of a file's successful instances, NaN where missing, and their keys."""
     settings = scores.metadata(path).get("settings", {})
     try:
         with pq.ParquetFile(path) as file:
-            rows = file.read([*KEYS, *ENDS, "status"]).to_pandas()
+            rows = file.read([*KEYS, *END_COLUMNS, "status"]).to_pandas()
     except (OSError, ValueError) as error:
         raise ShapelineError(f"{path}: damaged ({error}); remove it and run again, which re-computes it") from error
     rows = rows[rows["status"] == "ok"].drop_duplicates(KEYS).drop(columns="status")

@@ -18,11 +18,11 @@ class Parameters(Strict):
     """The parameters of a metric's entry."""
 
     def rows(self) -> int:
-        """Model rows per instance, method and repeat."""
+        """Return the model rows per instance, method and repeat."""
         return 0
 
     def explanations(self) -> int:
-        """Additional explanations per instance and method."""
+        """Return the additional explanations per instance and method."""
         return 0
 
 
@@ -206,7 +206,7 @@ METRICS: dict[str, Metric] = {
         paired=True,
     ),
     "prompts": Metric(
-        "shapeline.metrics.bookkeeping:prompts",
+        "shapeline.metrics.bookkeeping:collect_prompts",
         "faithfulness",
         {
             "deletion_auc": "lower",
@@ -218,8 +218,8 @@ METRICS: dict[str, Metric] = {
         },
         paired=True,
     ),
-    "efficiency": Metric("shapeline.metrics.bookkeeping:efficiency", "axiom", {"gap": "lower"}, of_values=True),
-    "cost": Metric("shapeline.metrics.bookkeeping:cost", "cost", {"evaluations": "lower", "seconds": "lower"}),
+    "efficiency": Metric("shapeline.metrics.bookkeeping:measure_efficiency", "axiom", {"gap": "lower"}, of_values=True),
+    "cost": Metric("shapeline.metrics.bookkeeping:measure_cost", "cost", {"evaluations": "lower", "seconds": "lower"}),
 }
 METRICS = {name: _name_parameters(name, entry) for name, entry in METRICS.items()}
 PAIRED = tuple(sorted(name for name, entry in METRICS.items() if entry.paired))

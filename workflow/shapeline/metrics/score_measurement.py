@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pandas as pd
 
 from shapeline import scores
-from shapeline.attribution.row_store import digest_file, digest_frame, digest_of
+from shapeline.attribution.row_store import digest, digest_file, digest_frame
 from shapeline.metrics.registry import METRICS
 from shapeline.metrics.scored_rows import measure, measure_missing, open_table, select_rows
 
@@ -21,14 +21,14 @@ def measure_scores(files, jobs: Mapping[str, dict], store: str) -> tuple[pd.Data
     inputs = {entry: _collect_inputs(files, entry, paths) for entry, paths in by_entry.items()}
     frames, keys = [scores.MEASURED.empty_table().to_pandas()], []
     for name, job in jobs.items():
-        keys.append(digest_of(_facts(name, job, files)))
+        keys.append(digest(_list_facts(name, job, files)))
         truth = inputs.get(job.get("parameters", {}).get("reference"))
-        for entry, own in inputs.items():
-            if own is truth:
+        for entry, files_of_entry in inputs.items():
+            if files_of_entry is truth:
                 continue
             with open_table(store, keys[-1]) as table:
-                for seed in sorted(_read(own)["training_seed"].unique()) if METRICS[name].paired else [0]:
-                    measured = _measure(name, job.get("parameters", {}), table, own, truth, seed)
+                for seed in sorted(_read(files_of_entry)["training_seed"].unique()) if METRICS[name].paired else [0]:
+                    measured = _measure(name, job.get("parameters", {}), table, files_of_entry, truth, seed)
                     frames.append(measured.assign(metric=name, method=entry, training_seed=seed))
     return pd.concat(frames, ignore_index=True), keys
 
@@ -37,7 +37,7 @@ def _measure(name: str, parameters: dict, table, files, truth, training_seed: in
     """Return the measurements of an entry's scores of one training seed; truth: the files with the exact scores."""
     rows = select_rows(name, _read(files), training_seed)
     known = None if truth is None else scores.select_training(_read(truth), training_seed)
-    address = _address(name, rows, files, known)
+    address = _compute_address(name, rows, files, known)
 
     def chunks(missing: pd.DataFrame):
         yield measure(name, missing, _gather(name, parameters, files, missing, known))
@@ -45,7 +45,7 @@ def _measure(name: str, parameters: dict, table, files, truth, training_seed: in
     return measure_missing(name, table, rows, lambda some: pd.Series(address, some.index, dtype=object), chunks)
 
 
-def _facts(name: str, job: dict, files) -> dict:
+def _list_facts(name: str, job: dict, files) -> dict:
     """Return the definition of the measurements of every entry, besides its scores."""
     facts = {
         "metric": job,
@@ -58,14 +58,14 @@ def _facts(name: str, job: dict, files) -> dict:
     return facts
 
 
-def _address(name: str, rows: pd.DataFrame, files, truth: pd.DataFrame | None) -> str:
-    """Return the address of an entry's measurements: of its scores, and of the others that the metric reads."""
+def _compute_address(name: str, rows: pd.DataFrame, files, truth: pd.DataFrame | None) -> str:
+    """Return the address of an entry's measurements: a digest of its scores and of the others that the metric reads."""
     facts = {"rows": digest_frame(rows), "method": scores.metadata(files.scores[0])["settings"]["method"]}
     if truth is not None:
         facts["truth"] = digest_frame(truth, ("seconds",))
     if METRICS[name].needs_randomised:
         facts["randomised"] = digest_frame(scores.read(files.randomised), ("seconds",))
-    return digest_of(facts)
+    return digest(facts)
 
 
 def _gather(name: str, parameters: dict, files, rows: pd.DataFrame, truth: pd.DataFrame | None = None) -> dict:
@@ -89,7 +89,7 @@ def _gather(name: str, parameters: dict, files, rows: pd.DataFrame, truth: pd.Da
 
 
 def _collect_inputs(files, entry: str, paths: list[str]) -> SimpleNamespace:
-    """Return the files that one entry is measured by."""
+    """Return the input files of the measurement of one entry."""
     others = [path for path in files.get("randomised", ()) if Path(path).parent.name.partition("@")[0] == entry]
     return SimpleNamespace(**dict(files.items()) | {"scores": paths, "randomised": others})
 

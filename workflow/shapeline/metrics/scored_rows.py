@@ -40,9 +40,9 @@ def measure_missing(
     chunks: Callable[[pd.DataFrame], Iterable[pd.DataFrame]],
 ) -> pd.DataFrame:
     """Return measurements of score rows: the stored ones, and those of `chunks` of missing rows, which are stored."""
-    wanted = address(rows)
-    result = table.read(wanted)
-    missing = rows[~wanted.isin(result[ADDRESS])].reset_index(drop=True)
+    addresses = address(rows)
+    result = table.read(addresses)
+    missing = rows[~addresses.isin(result[ADDRESS])].reset_index(drop=True)
     frames = [result] if len(result) or missing.empty else []
     for measured in chunks(missing) if len(missing) else ():
         frames.append(measured.assign(**{ADDRESS: address(measured)}))

@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from shapeline import influence
 from shapeline.datasets.registry import is_published
 from shapeline.influence import axioms
-from shapeline.metrics.ground_truth import leaf_edges
+from shapeline.metrics.ground_truth import find_leaf_edges
 from shapeline.report import experiment
 from shapeline.report.colours import EXACT, FIRST, FOR, INK, MIDDLE, PAPER, QUIET, SECOND
 from shapeline.report.elements import (
@@ -252,7 +252,7 @@ def or_visits(truth: np.ndarray, min_size: int) -> np.ndarray:
 
 def leaf_shares(truth: np.ndarray, min_size: int) -> tuple[np.ndarray, int]:
     """Return the share of leaves with a true pixel, (n,), and the number of leaves."""
-    rows, columns = (leaf_edges(side, min_size)[:-1] for side in truth.shape[1:])
+    rows, columns = (find_leaf_edges(side, min_size)[:-1] for side in truth.shape[1:])
     held = np.logical_or.reduceat(np.logical_or.reduceat(truth, rows, axis=1), columns, axis=2)
     return held.mean(axis=(1, 2)), len(rows) * len(columns)
 
@@ -402,7 +402,7 @@ def cosines(results: Results, truth: np.ndarray, entry: str) -> pd.DataFrame:
     size = parameters(results, entry).get("min_size", 1)
     largest = _largest_leaf(truth.shape[1:], size)
     maps = experiment.select_scores(results.scores[entry], results.instances["instance"])
-    down, across = (leaf_edges(side, size) for side in truth.shape[1:])
+    down, across = (find_leaf_edges(side, size) for side in truth.shape[1:])
     area = np.outer(np.diff(down), np.diff(across))
     rows = []
     for scores, wanted in zip(maps, truth, strict=True):
@@ -423,7 +423,7 @@ def cosines(results: Results, truth: np.ndarray, entry: str) -> pd.DataFrame:
 
 def _largest_leaf(shape: tuple[int, int], min_size: int) -> int:
     """Return the number of cells of the largest leaf of an image."""
-    return int(np.prod([np.diff(leaf_edges(side, min_size)).max() for side in shape]))
+    return int(np.prod([np.diff(find_leaf_edges(side, min_size)).max() for side in shape]))
 
 
 @styled

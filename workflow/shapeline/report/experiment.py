@@ -306,7 +306,7 @@ def average_evaluations(results: Results, instance: int | None = None) -> pd.Ser
     rows = {entry: drop_failures(frame) for entry, frame in results.scores.items()}
     if instance is not None:
         rows = {entry: frame[frame["instance"] == instance] for entry, frame in rows.items()}
-    rows = {entry: frame.loc[frame["warning"] != external.UNKNOWN, "evaluations"] for entry, frame in rows.items()}
+    rows = {entry: frame.loc[frame["warning"] != external.NO_COUNT, "evaluations"] for entry, frame in rows.items()}
     adaptive = find_stopping_rules(results)  # a few instances may need most of the evaluations
     typical = {entry: counts.mean() if entry in adaptive else counts.median() for entry, counts in rows.items()}
     return pd.Series(typical, dtype=float)

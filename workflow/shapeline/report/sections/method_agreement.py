@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from shapeline.metrics.error import mean_ranks
+from shapeline.metrics.error import rank_means
 from shapeline.report import elements
 from shapeline.report.colours import FAINT, INK, PAPER
 from shapeline.report.elements import HTML, SIGNS, WIDTH, Style, figure, fold, heading, join_parts, note, styled, table
@@ -27,7 +27,7 @@ def agreements(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]) -> pd
     for rows in zip(*scores_by_entry.values(), strict=True):
         d = max((len(row) for row in rows if row is not None), default=1)
         values = np.stack([np.full(d, np.nan) if row is None else np.asarray(row, float) for row in rows])
-        ranks = mean_ranks(values)  # NaN rows remain NaN
+        ranks = rank_means(values)  # NaN rows remain NaN
         by_quantity["rank correlation"].append(cosines(centre_rows(ranks))[first, second])
         by_quantity["cosine"].append(cosines(values)[first, second])
     columns = ["method", "other", "statistic", "mean", "low", "high", "n"]
