@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from shapeline.statistics.accuracy import Game, Terms, from_tables, from_terms
+from shapeline.statistics.accuracy import Game, Terms, build_from_terms, build_game
 
 
 def by_column(
@@ -24,7 +24,7 @@ def by_column(
     for group, columns in enumerate(groups):
         owner[columns] = group
     kept = enumerate_coalitions(d, name)[:, owner]
-    return from_tables(name, np.array([predict(np.where(kept, rows[i], reference), i) for i in range(instances)]))
+    return build_game(name, np.array([predict(np.where(kept, rows[i], reference), i) for i in range(instances)]))
 
 
 def log_probability(model, rows: np.ndarray) -> Callable:
@@ -151,7 +151,7 @@ def reviews(instances: int) -> Game:
 
     kept = enumerate_coalitions(words, "reviews")
     value = log_probability(model, bag(text[:200]))
-    return from_tables("reviews", np.array([value(bag(np.where(kept, text[i], 0)), i) for i in range(instances)]))
+    return build_game("reviews", np.array([value(bag(np.where(kept, text[i], 0)), i) for i in range(instances)]))
 
 
 def by_trees(name: str, model, predict: Callable, rows: np.ndarray, reference: np.ndarray) -> Game:
@@ -170,7 +170,7 @@ def by_trees(name: str, model, predict: Callable, rows: np.ndarray, reference: n
         games.append(_terms(rows.shape[1], found))
         masks = np.random.default_rng(0).random((50, rows.shape[1])) < 0.5
         assert np.allclose(games[-1].value(masks), predict(np.where(masks, row, reference)), atol=1e-6)
-    return from_terms(name, games)
+    return build_from_terms(name, games)
 
 
 def _trees(model) -> Iterator[tuple]:
@@ -239,7 +239,7 @@ def sparse_terms(instances: int, d: int = 40) -> Game:
     member = rng.random((instances, 60, d)).argsort(axis=-1).argsort(axis=-1) < size[..., None]
     weight = rng.normal(size=(instances, 60))
     none = np.zeros((60, d), bool)
-    return from_terms("terms, 40", [Terms(*one, none) for one in zip(weight, member, strict=True)])
+    return build_from_terms("terms, 40", [Terms(*one, none) for one in zip(weight, member, strict=True)])
 
 
 def cancer_sure(instances: int) -> Game:
@@ -284,7 +284,7 @@ def digits_sure(instances: int) -> Game:
             chosen = model(one[None]).argmax()
             parts = [model(torch.where(part, one, reference)).softmax(dim=1)[:, chosen] for part in kept.split(4096)]
             tables.append(torch.cat(parts).double().numpy())
-    return from_tables("digits, sure", np.array(tables))
+    return build_game("digits, sure", np.array(tables))
 
 
 CONFIDENT = {"digits, sure": digits_sure, "cancer, sure": cancer_sure}  # where intervals are hardest

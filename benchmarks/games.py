@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks import accuracy_games
 from shapeline.attribution.context import parse_game as game_of
 from shapeline.statistics import accuracy
-from shapeline.statistics.accuracy import Game, Terms, from_tables, from_terms
+from shapeline.statistics.accuracy import Game, Terms, build_from_terms, build_game
 
 
 def of_run(experiment: str, instances: int) -> np.ndarray:
@@ -98,21 +98,21 @@ def picture(seed: int, side: int = 28) -> Terms:
 def games() -> Iterator[Game]:
     """All games of the file."""
     made = accuracy_games
-    yield from_tables("digits, CNN", of_run("digits", 2), "pictures")
+    yield build_game("digits, CNN", of_run("digits", 2), "pictures")
     yield named(made.digits(2), "digits, dense network", "pictures")
-    yield from_tables("cancer, 16 reference rows", of_run("cancer", 8), "columns")
+    yield build_game("cancer, 16 reference rows", of_run("cancer", 8), "columns")
     yield named(made.cancer(8, logistic=True), "cancer, logistic", "columns")
     yield named(made.wine(4), "wine", "columns")
     yield named(made.diabetes(8), "diabetes", "columns")
-    yield from_tables("a sentence, CNN", of_run("reviews_sentence", 1), "words")
+    yield build_game("a sentence, CNN", of_run("reviews_sentence", 1), "words")
     yield named(made.reviews(3), "reviews", "words")
     yield named(made.forest(2), "forest", "trees")
     yield named(made.boosted(2), "boosted trees", "trees")
     yield named(made.boosted_wide(2), "boosted trees, 100 columns", "trees")
     yield named(made.sparse_terms(2), "terms of 1 to 6 of 40", "deep")
-    yield from_terms("terms of 1 to 12 of 30", [deep(30, 40, 12, seed) for seed in range(2)], "deep")
-    yield from_terms("a text of 200 words", [sentence(seed) for seed in range(2)], "wide")
-    yield from_terms("an image of 784 pixels", [picture(0)], "wide")
+    yield build_from_terms("terms of 1 to 12 of 30", [deep(30, 40, 12, seed) for seed in range(2)], "deep")
+    yield build_from_terms("a text of 200 words", [sentence(seed) for seed in range(2)], "wide")
+    yield build_from_terms("an image of 784 pixels", [picture(0)], "wide")
 
 
 def named(game: Game, name: str, kind: str) -> Game:

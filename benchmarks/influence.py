@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from shapeline import influence
-from shapeline.influence.distances import space
+from shapeline.influence.distances import open_space
 
 ROWS, FEATURES, POINTS = 12_156, 2_304, 100  # the paper's faces
 RECORDS, COLUMNS, RECORD_POINTS = 398_684, 14, 8_000  # and its list of scores
@@ -58,7 +58,7 @@ def parse() -> argparse.Namespace:
 def rates(X: np.ndarray, labels: np.ndarray, arguments) -> dict:
     """Share of the product's rate by measure and precision."""
     measured = {}
-    here = space("benchmark", arguments.device)
+    here = open_space("benchmark", arguments.device)
     for dtype in ("float32", "float64"):
         data = X.astype(dtype)
         points = data[:POINTS]

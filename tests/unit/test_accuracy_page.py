@@ -11,7 +11,7 @@ from benchmarks import accuracy_games
 from shapeline import scores
 from shapeline.papers import accuracy_sections as page
 from shapeline.statistics import accuracy
-from shapeline.statistics.accuracy import Terms, from_tables, from_terms
+from shapeline.statistics.accuracy import Terms, build_from_terms, build_game
 from tests.fixtures import notebooks
 
 from . import games
@@ -56,8 +56,8 @@ def test_trees_as_terms_are_what_interventional_treeshap_says():
 def test_a_file_of_games_is_read_as_it_was_written(tmp_path):
     tables = np.random.default_rng(0).normal(size=(2, 16)).astype(np.float32)
     written = [
-        from_tables("tables", tables, "columns"),
-        from_terms("terms", [random_terms(5, 6, seed) for seed in range(3)], "deep"),
+        build_game("tables", tables, "columns"),
+        build_from_terms("terms", [random_terms(5, 6, seed) for seed in range(3)], "deep"),
     ]
     accuracy.write(written, tmp_path / "games.parquet")
     for before, after in zip(written, accuracy.read(tmp_path / "games.parquet"), strict=True):
@@ -110,7 +110,7 @@ def test_an_estimator_pays_where_the_evaluations_saved_take_longer_than_its_read
 
 def test_errors_are_told_beside_those_of_kernel_shap():
     tables = np.array([np.tanh(games.linear(np.random.default_rng(seed).normal(size=8))) for seed in range(3)])
-    frame = accuracy.measure([from_tables("tanh", tables, "columns")], 2, 0)
+    frame = accuracy.measure([build_game("tanh", tables, "columns")], 2, 0)
     assert set(frame["times"]) == {2, 4, 8, 16}  # 24 d would be three quarters of all 256
     base = frame[frame["estimator"] == accuracy.BASE].set_index("times")
     assert (base["ratio"] == 1).all() and (frame["seconds"] > 0).all()
@@ -122,15 +122,15 @@ def test_errors_are_told_beside_those_of_kernel_shap():
 
 def test_what_is_exact_to_rounding_counts_as_a_millionth():
     table = games.linear(np.arange(1.0, 7.0))
-    frame = accuracy.measure([from_tables("linear", table[None])], 1, 0)
+    frame = accuracy.measure([build_game("linear", table[None])], 1, 0)
     own = frame[frame["estimator"].isin(["kernel_shap", "gp_shapley"])]
     assert np.allclose(own["rmse"], 6e-6) and np.allclose(own["ratio"], 1)
 
 
 def test_every_cell_of_the_page_shows_something(root, tmp_path, monkeypatch):
-    small = [from_tables(f"game {seed}", np.tanh(games.linear(np.random.default_rng(seed).normal(size=7)))[None])
+    small = [build_game(f"game {seed}", np.tanh(games.linear(np.random.default_rng(seed).normal(size=7)))[None])
              for seed in range(3)]  # fmt: skip
-    played = [*small, from_terms("terms", [random_terms(9, 9, 0)], "deep")]
+    played = [*small, build_from_terms("terms", [random_terms(9, 9, 0)], "deep")]
     monkeypatch.setattr(page, "read", lambda: played)
     written = tmp_path / "errors.parquet"
     measured = pa.Table.from_pandas(accuracy.measure(played, repeats=2, seed=0), preserve_index=False)

@@ -246,4 +246,4 @@ def test_draws_are_said_to_move_instances_together_at_the_level_of_all_a_pages_t
     said = statistics.rate_of_equal_methods(repeats, trials=500)
     assert said.together < 0.01 and "are correlated between instances" in said.sentence
     for together, accused in ((0.005, True), (0.03, False)):
-        assert ("are correlated" in paired._sentence(0.05, together)) is accused
+        assert ("are correlated" in paired._format_sentence(0.05, together)) is accused

@@ -218,7 +218,7 @@ def test_torch_runs_the_same_source(monkeypatch):
         lambda: influence.data_lime(points, X, classes, 1.0),
     ]
     on_numpy = [measure() for measure in measures]
-    monkeypatch.setattr(distances, "space", lambda where, device: distances.Space(torch, "cpu"))
+    monkeypatch.setattr(distances, "open_space", lambda where, device: distances.Space(torch, "cpu"))
     for expected, measure in zip(on_numpy, measures, strict=True):
         close(measure(), expected, "float32")
 
@@ -428,7 +428,7 @@ def test_equal_rows_are_found_by_hashes_and_by_comparing(few, monkeypatch):
     random = np.random.default_rng(1)
     X, points = random.integers(-1, 2, (60, 3)) * 1.0, random.integers(-1, 2, (30, 3)) * -1.0
     X[0, 0] = np.nan
-    point_ids, data_ids = distances.identities(points, X)
+    point_ids, data_ids = distances.identify(points, X)
     same = (points[:, None] == points).all(2)
     np.testing.assert_array_equal(point_ids[:, None] == point_ids, same)
     np.testing.assert_array_equal(data_ids[:, None] == point_ids, (X[:, None] == points).all(2))

@@ -105,9 +105,9 @@ def test_intervals_together_are_dunnetts():
     rows = stats.zscore(columns[:61])
     whitened = np.linalg.solve(np.linalg.cholesky(np.cov(rows.T)), (rows - rows.mean(0)).T).T
     exact = whitened @ np.linalg.cholesky(np.full((4, 4), 0.5) + np.eye(4) / 2).T
-    assert bounds.largest(exact, 0.025, both=True) == pytest.approx(2.51, abs=0.05)  # two-sided, 60 degrees of freedom
-    assert bounds.largest(exact, 0.05) == pytest.approx(2.19, abs=0.05)  # one-sided
-    assert bounds.largest(exact[:, :1], 0.025, both=True) == pytest.approx(stats.t.ppf(0.975, 60))
+    assert bounds.max_t(exact, 0.025, both=True) == pytest.approx(2.51, abs=0.05)  # two-sided, 60 degrees of freedom
+    assert bounds.max_t(exact, 0.05) == pytest.approx(2.19, abs=0.05)  # one-sided
+    assert bounds.max_t(exact[:, :1], 0.025, both=True) == pytest.approx(stats.t.ppf(0.975, 60))
 
 
 # Pairs

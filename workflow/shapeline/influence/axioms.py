@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.errors import ShapelineError
-from shapeline.influence.distances import positive
+from shapeline.influence.distances import check_positive
 
-RELATIVE, ABSOLUTE = 1e-4, 1e-6  # tolerances between influences computed in float32
-SMALL_STEPS = (1e-2, 1e-4)  # step sizes towards the limit; a jump stays, a continuous change decreases with the step
+RELATIVE, ABSOLUTE = 1e-4, 1e-6  # tolerances of the comparison of influences in float32
+SMALL_STEPS = (1e-2, 1e-4)  # step sizes towards the limit; a continuous change decreases with the step, a jump stays
 ROTATIONS = {
     1: [[[-1.0]]],
     2: [[[0.0, -1.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, -1.0]], [[0.6, -0.8], [0.8, 0.6]]],  # the last is 3-4-5
@@ -60,7 +60,7 @@ def check(measure: Callable, tries: int = 300, scale: float = 1.0, seed: int = 0
     tries: random data sets per axiom, up to 4 rows and 2 features of integers from -2 to 2, times `scale`, which
     should suit the measure's width. Raises ShapelineError where the measure returns another shape.
     """
-    scale = positive("axioms.check", "scale", scale)
+    scale = check_positive("axioms.check", "scale", scale)
     known: dict[tuple, np.ndarray] = {}  # cache, since a seventh of the data sets repeat
 
     def influence(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -83,14 +83,14 @@ def check(measure: Callable, tries: int = 300, scale: float = 1.0, seed: int = 0
     verdicts = []
     for number, (axiom, (statement, breaks)) in enumerate(AXIOMS.items(), 1):
         random = np.random.default_rng([seed, number])
-        broken, tried = None, 0
+        broken, count = None, 0
         for X, labels in _data_sets(random, tries):
-            tried += 1
+            count += 1
             broken = breaks(influence, X, labels)
             if broken:
                 broken = _shrink(influence, breaks, X, labels, broken)
                 break
-        verdicts.append(Verdict(number, axiom, statement, tried, broken))
+        verdicts.append(Verdict(number, axiom, statement, count, broken))
     return verdicts
 
 
@@ -127,7 +127,7 @@ def _shrink(influence, breaks, X, labels, broken: CounterExample) -> CounterExam
 
 
 def _differ(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return the excess of each feature's difference over the tolerance; non-finite values always exceed it."""
+    """Return the excess of each feature's difference over the tolerance; inf for non-finite values."""
     size = np.abs(np.concatenate([actual, expected])).max()
     excess = np.abs(actual - expected) - RELATIVE * size - ABSOLUTE
     return np.where(np.isfinite(excess), excess, np.inf)
@@ -207,11 +207,11 @@ def monotonicity(influence, X, labels) -> CounterExample | None:
 def non_bias(influence, X, labels) -> CounterExample | None:
     """Test that the mean over all equally likely labellings of the other rows is 0, by enumeration."""
     labellings = [np.append(labels[0], others) for others in itertools.product((-1, 1), repeat=len(X) - 1)]
-    each = [influence(X, labelling) for labelling in labellings]
-    largest = int(np.argmax([np.abs(influences).max() for influences in each]))
-    mean = np.mean(each, axis=0)
-    change = f"mean influence over all {len(each)} labellings of the other rows"
-    before = Labelled(X, labellings[largest], each[largest])
+    found = [influence(X, labelling) for labelling in labellings]
+    largest = int(np.argmax([np.abs(influences).max() for influences in found]))
+    mean = np.mean(found, axis=0)
+    change = f"mean influence over all {len(found)} labellings of the other rows"
+    before = Labelled(X, labellings[largest], found[largest])
     return _compare(before, Labelled(X, labels, mean), np.zeros(X.shape[1]), change)
 
 

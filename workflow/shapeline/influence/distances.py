@@ -2,7 +2,7 @@
 
 Distances and sums are matrix products, blocked over points and data:
 |y - x|^2 = |y|^2 + |x|^2 - 2 y.x with the origin at the points' centre. Pairs that lose digits are computed one by one
-in float64, or everything where they are many.
+in float64; if there are many, everything is.
 """
 
 import warnings
@@ -53,7 +53,7 @@ class Space:
         return lambda right: self.xp.cholesky_solve(right[:, None], factor)[:, 0]
 
 
-def space(where: str, device: str) -> Space:
+def open_space(where: str, device: str) -> Space:
     """Return numpy's Space for "cpu"; torch's, imported only then, for "cuda" or "cuda:1"."""
     if device == "cpu":
         return Space(np)
@@ -66,8 +66,8 @@ def space(where: str, device: str) -> Space:
     return Space(torch, device)
 
 
-def table(where: str, name: str, rows, finite: bool = True) -> np.ndarray:
-    """Return a table of finite numbers (k, columns), none empty; an error names the cell; finite=False: NaN passes."""
+def check_table(where: str, name: str, rows, finite: bool = True) -> np.ndarray:
+    """Return a non-empty table of finite numbers (k, columns); an error names the cell; finite=False permits NaN."""
     rows = np.asarray(rows)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ShapelineError(
@@ -86,20 +86,20 @@ def table(where: str, name: str, rows, finite: bool = True) -> np.ndarray:
     return rows
 
 
-def positive(where: str, name: str, value: float) -> float:
+def check_positive(where: str, name: str, value: float) -> float:
     """Return a finite number > 0. Raises ShapelineError."""
     if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
         raise ShapelineError(f"{where}: {name} = {value!r}; it must be a finite number above 0.")
     return float(value)
 
 
-_FIRST_COLUMNS = 16  # hashed first; the others only where these agree
-_MAX_COMPARED = 1 << 10  # cells compared without hashing
-_BLOCK = 1 << 20  # cells hashed or compared at a time
+_FIRST_COLUMNS = 16  # columns hashed first; the others are hashed only where these agree
+_MAX_COMPARED = 1 << 10  # cells that are compared without hashing
+_BLOCK = 1 << 20  # cells that are hashed or compared at a time
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def column_hashes(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def hash_columns(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Return hashes (k, c) uint64 of the cells (k, c) in these columns; a row's hash is their sum."""
     # As float64, so that equal numbers of different types have equal hashes; + 0.0 converts -0.0 to 0.0.
     mixed = (values.astype(np.float64) + 0.0).view(np.uint64) + (columns.astype(np.uint64) + 1) * np.uint64(_GOLDEN)
@@ -109,25 +109,25 @@ def column_hashes(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return mixed ^ (mixed >> np.uint64(32))
 
 
-def row_hashes(rows: np.ndarray, columns: np.ndarray | None = None) -> np.ndarray:
+def hash_rows(rows: np.ndarray, columns: np.ndarray | None = None) -> np.ndarray:
     """Return hashes (k,) uint64 of rows (k, n), of some columns or of all."""
     columns = np.arange(rows.shape[1]) if columns is None else columns
     step = max(1, _BLOCK // len(columns))
-    whole = len(columns) == rows.shape[1]
-    parts = [rows[a : a + step] if whole else rows[a : a + step, columns] for a in range(0, len(rows), step)]
-    return np.concatenate([column_hashes(part, columns).sum(axis=1, dtype=np.uint64) for part in parts])
+    all_columns = len(columns) == rows.shape[1]
+    parts = [rows[a : a + step] if all_columns else rows[a : a + step, columns] for a in range(0, len(rows), step)]
+    return np.concatenate([hash_columns(part, columns).sum(axis=1, dtype=np.uint64) for part in parts])
 
 
-def identities(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids (p,), equal for equal points, and per row of X the id (m,) of the points it equals, else -1."""
+def identify(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ids (p,), equal for equal points, and the id (m,) of the points that each row of X equals, else -1."""
     n = X.shape[1]
     if points.size * len(X) <= _MAX_COMPARED:
         same, equal = ((rows[:, None] == points).all(2) for rows in (points, X))
         return same.argmax(1), np.where(equal.any(1), equal.argmax(1), -1)
     probe = np.unique(np.linspace(0, n - 1, min(n, _FIRST_COLUMNS)).astype(int))
-    rows = np.flatnonzero(np.isin(row_hashes(X, probe), row_hashes(points, probe), kind="sort"))
-    keys, first, point_ids = np.unique(row_hashes(points), return_index=True, return_inverse=True)
-    hashes = row_hashes(X[rows]) if len(rows) else np.zeros(0, np.uint64)
+    rows = np.flatnonzero(np.isin(hash_rows(X, probe), hash_rows(points, probe), kind="sort"))
+    keys, first, point_ids = np.unique(hash_rows(points), return_index=True, return_inverse=True)
+    hashes = hash_rows(X[rows]) if len(rows) else np.zeros(0, np.uint64)
     ids = np.minimum(np.searchsorted(keys, hashes), len(keys) - 1)
     equal = keys[ids] == hashes
     rows, ids = rows[equal], ids[equal]
@@ -136,16 +136,16 @@ def identities(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarra
     if _all_equal(points, np.arange(len(points)), points, first[point_ids]) and _all_equal(X, rows, points, first[ids]):
         return point_ids, data_ids
     # Two different rows with one 64-bit hash are improbable; sorting then decides.
-    both = np.concatenate([points, X]).astype(np.float64)
-    ids = np.unique(both + 0.0, axis=0, return_inverse=True)[1].reshape(-1)
+    stacked = np.concatenate([points, X]).astype(np.float64)
+    ids = np.unique(stacked + 0.0, axis=0, return_inverse=True)[1].reshape(-1)
     return ids[: len(points)], np.where(np.isin(ids, ids[: len(points)]), ids, -1)[len(points) :]
 
 
-def _all_equal(left: np.ndarray, left_rows: np.ndarray, right: np.ndarray, right_rows: np.ndarray) -> bool:
-    step = max(1, _BLOCK // left.shape[1])
+def _all_equal(first: np.ndarray, first_rows: np.ndarray, second: np.ndarray, second_rows: np.ndarray) -> bool:
+    step = max(1, _BLOCK // first.shape[1])
     return all(
-        np.array_equal(left[left_rows[a : a + step]], right[right_rows[a : a + step]])
-        for a in range(0, len(left_rows), step)
+        np.array_equal(first[first_rows[a : a + step]], second[second_rows[a : a + step]])
+        for a in range(0, len(first_rows), step)
     )
 
 
@@ -153,7 +153,7 @@ def label_points(
     where: str, labels, point_labels, regression: bool, point_ids: np.ndarray, data_ids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return labels of data (m,) and points (p,): class codes or centred floats; a point has its row's label."""
-    labels = check(where, "labels", labels, len(data_ids), regression)
+    labels = check_labels(where, "labels", labels, len(data_ids), regression)
     if point_labels is None:
         first = np.full(max(point_ids.max(), data_ids.max()) + 1, -1)
         rows = np.flatnonzero(data_ids >= 0)[::-1]
@@ -164,18 +164,18 @@ def label_points(
                 f"{where}: {len(outside)} of {len(point_ids)} points are not rows of the data (the first is point "
                 f"{outside[0]}), so they have no label; give point_labels=, one per point."
             )
-        own = labels[first[point_ids]]
+        found = labels[first[point_ids]]
     else:
-        own = check(where, "point_labels", point_labels, len(point_ids), regression)
+        found = check_labels(where, "point_labels", point_labels, len(point_ids), regression)
     if regression:
-        return labels - labels.mean(), own - labels.mean()
-    codes = np.unique(np.concatenate([labels, own]), return_inverse=True)[1].reshape(-1)
+        return labels - labels.mean(), found - labels.mean()
+    codes = np.unique(np.concatenate([labels, found]), return_inverse=True)[1].reshape(-1)
     if (codes[: len(labels)] == codes[0]).all():
         warnings.warn(f"{where}: all labels are equal, so the data cannot tell the classes apart.", stacklevel=3)
     return codes[: len(labels)], codes[len(labels) :]
 
 
-def check(where: str, name: str, labels, count: int, regression: bool) -> np.ndarray:
+def check_labels(where: str, name: str, labels, count: int, regression: bool) -> np.ndarray:
     """Return labels (count,) as float64 for regression, unchanged for classes, which may be any two or more values."""
     labels = np.asarray(labels)
     if labels.shape != (count,):
@@ -210,9 +210,9 @@ def shifted_picture(x, phi, amount: float = 0.3, low: float = 0.0, high: float =
         )
     size = np.abs(phi)
     # Where the 95th percentile is 0, since few pixels have influence, the largest is used.
-    reach = np.percentile(size, 95, axis=-1, keepdims=True)
-    reach = np.where(reach > 0, reach, size.max(axis=-1, keepdims=True))
-    step = np.divide(amount * (high - low), reach, out=np.zeros_like(reach), where=reach > 0)
+    scale = np.percentile(size, 95, axis=-1, keepdims=True)
+    scale = np.where(scale > 0, scale, size.max(axis=-1, keepdims=True))
+    step = np.divide(amount * (high - low), scale, out=np.zeros_like(scale), where=scale > 0)
     return np.clip(x + step * phi, low, high)
 
 
@@ -220,15 +220,15 @@ def shifted_picture(x, phi, amount: float = 0.3, low: float = 0.0, high: float =
 # may then exceed 5e-6 of the left in float32; "mixed" is float64 for float32 results, the third is for 1e-10.
 NEAR = {"float32": 0.1, "mixed": 1e-7, "float64": 1e-4}
 ROUNDING = 2.5e-7  # of |x|^2 + |y|^2 in float32, observed for Parzen on faces and on random numbers
-MAX_NEAR_SHARE = 1 / 64  # of near pairs, each of which costs about a hundred pairs of the product
+MAX_NEAR_SHARE = 1 / 64  # share of near pairs, each of which costs about as much as 100 pairs of the product
 CHUNK_PAIRS = 1 << 22  # pairs of points and data at a time
 BLOCK_CELLS = 1 << 21  # cells of data at a time
-MAX_CACHED_CELLS = 1 << 24  # up to which the recoded data are cached
+MAX_CACHED_CELLS = 1 << 24  # recoded data of more cells are not cached
 
 
 @dataclass
 class Distances:
-    """Squared distances (c, m) of some points to all data, 0 only for equal rows; near pairs by position."""
+    """Squared distances (c, m) of a chunk of points to all data, 0 only for equal rows; near pairs by position."""
 
     points: slice
     squared: object
@@ -241,7 +241,7 @@ class Neighbours:
 
     def __init__(self, where: str, points, X, categorical=(), dtype: str = "float32", device: str = "cpu"):
         self.where = where
-        self.points, self.X = table(where, "points", points), table(where, "X", X, finite=False)
+        self.points, self.X = check_table(where, "points", points), check_table(where, "X", X, finite=False)
         n = self.X.shape[1]
         if self.points.shape[1] != n:
             raise ShapelineError(
@@ -261,7 +261,7 @@ class Neighbours:
         self.values = [values for values, _ in coded]
         starts = np.cumsum([len(self.numeric), *map(len, self.values)])[:-1]
         self.own = np.array([codes + start for (_, codes), start in zip(coded, starts, strict=True)], int).T
-        self.space: Space = space(where, device)
+        self.space: Space = open_space(where, device)
         self.exact = dtype == "float64"
         # Differences to a point are taken first, so that a constant column becomes exactly 0.
         start = self.points[:1].astype(np.float64)
@@ -269,14 +269,14 @@ class Neighbours:
         largest = np.abs(self.points[:, self.numeric] - self.centre).max(initial=0)
         # Squares must not exceed the range of float32.
         self.dtype = "float32" if not self.exact and (largest == 0 or 1e-12 < largest < 1e12) else "float64"
-        self.point_ids, self.data_ids = identities(self.points, self.X)
+        self.point_ids, self.data_ids = identify(self.points, self.X)
         self._kept: dict[tuple[str, int], tuple] = {}
 
     def labels(self, labels, regression: bool, point_labels) -> tuple[np.ndarray, np.ndarray]:
         try:
             return label_points(self.where, labels, point_labels, regression, self.point_ids, self.data_ids)
         except ShapelineError:
-            table(self.where, "X", self.X)  # reports a NaN cell, the probable cause of unequal rows
+            check_table(self.where, "X", self.X)  # reports a NaN cell, the probable cause of unequal rows
             raise
 
     def chunks(self) -> Iterator[slice]:
@@ -304,7 +304,7 @@ class Neighbours:
         for a, y in self._blocks(dtype):
             norms = x_norm[:, None] + self._norms(y)
             if not xp.isfinite(norms).all():
-                table(self.where, "X", self.X)  # names the cell, if it is one
+                check_table(self.where, "X", self.X)  # names the cell, if it is one
                 if dtype == "float32":
                     return None
                 raise ShapelineError(f"{self.where}: squared distances pass 1e308; divide the features by a scale.")
@@ -318,20 +318,20 @@ class Neighbours:
             if dtype == "float32" and count > MAX_NEAR_SHARE * pairs:
                 return None
             if width is not None:
-                # What the rounding of r^2 makes of the weight of the nearest other row, block by block.
+                # The nearest other row, block by block, for the effect of the rounding of r^2 on its weight.
                 closest = self._nearest(xp, xp.where(equal, np.inf, part), norms, closest)
             part[at[0], at[1]] = self.space.array(self._exact(chunk, at[0], at[1] + a), dtype)
             squared.append(part)
             rows.append(at[0])
             columns.append(at[1] + a)
         if width is not None:
-            reach = self.space.host(closest[1])[np.isfinite(self.space.host(closest[0]))]
-            if reach.max(initial=0) * ROUNDING / (2 * width**2) > 5e-6:
+            norms_of_closest = self.space.host(closest[1])[np.isfinite(self.space.host(closest[0]))]
+            if norms_of_closest.max(initial=0) * ROUNDING / (2 * width**2) > 5e-6:
                 return None
-        whole = squared[0] if len(squared) == 1 else xp.concatenate(squared, 1)
+        stacked = squared[0] if len(squared) == 1 else xp.concatenate(squared, 1)
         rows, columns = np.concatenate(rows), np.concatenate(columns)
         order = np.argsort(rows, kind="stable")
-        return Distances(chunk, whole, (rows[order], columns[order]), dtype)
+        return Distances(chunk, stacked, (rows[order], columns[order]), dtype)
 
     @staticmethod
     def _nearest(xp, part, norms, closest):
@@ -362,9 +362,9 @@ class Neighbours:
     def sums(self, distances: Distances, weights) -> np.ndarray:
         """Return sum_y w_y (y - x), (c, n) float64 on the host, for finite weights (c, m), which are modified."""
         chunk, (rows, columns) = distances.points, distances.near
-        near = self.space.host(weights[rows, columns]).astype(np.float64)
+        near_weights = self.space.host(weights[rows, columns]).astype(np.float64)
         weights[rows, columns] = 0
-        weights[distances.squared == 0] = 0  # equal rows add 0, but in a product the rounding of a large number
+        weights[distances.squared == 0] = 0  # equal rows add 0, but in a product they add rounding errors
         xp, dtype = self.space.xp, distances.dtype
         x = self._recode(self.points[chunk], dtype)
         mass = weights.sum(1, dtype=xp.float64)
@@ -374,12 +374,12 @@ class Neighbours:
         total = self.space.host(total)
         if len(self.categorical):
             # The column of x's value has the sum of w (1[equal] - 1) / sqrt 2.
-            own = np.take_along_axis(total, self.own[chunk], axis=1) * np.sqrt(2)
+            category_sums = np.take_along_axis(total, self.own[chunk], axis=1) * np.sqrt(2)
             total, numeric = np.zeros((len(total), self.X.shape[1])), total
-            total[:, self.numeric], total[:, self.categorical] = numeric[:, : len(self.numeric)], own
+            total[:, self.numeric], total[:, self.categorical] = numeric[:, : len(self.numeric)], category_sums
         for row, column in self._split(rows, columns):
-            weighted = self.differences(chunk, row, column) * near[: len(row), None]
-            near = near[len(row) :]
+            weighted = self.differences(chunk, row, column) * near_weights[: len(row), None]
+            near_weights = near_weights[len(row) :]
             starts = np.flatnonzero(np.diff(row, prepend=-1))  # pairs are sorted by point
             total[row[starts]] += np.add.reduceat(weighted, starts, axis=0)
         return total

@@ -5,12 +5,12 @@ import warnings
 import numpy as np
 
 from shapeline.errors import ShapelineError, nearest
-from shapeline.influence.distances import BLOCK_CELLS, Neighbours, Space, positive
+from shapeline.influence.distances import BLOCK_CELLS, Neighbours, Space, check_positive
 
-MAX_CONDITION = 1e4  # condition number up to which float32 rows are exact within 1e-5
+MAX_CONDITION = 1e4  # largest condition number for which float32 rows are exact within 1e-5
 CLASSIFIERS = ("line", "step")
-MAX_STEPS = 100  # of a descent
-SLICE_CELLS = 1 << 18  # float64 cells at a time, so that they stay in the cache
+MAX_STEPS = 100  # steps of a descent
+SLICE_CELLS = 1 << 18  # float64 cells processed at a time, so that they stay in the cache
 
 
 def data_lime(
@@ -75,12 +75,12 @@ def data_lime(
     array([[-0.84 ,  0.132]])
     """
     where = "data_lime"
-    rho, ridge = positive(where, "rho", rho), positive(where, "ridge", ridge)
-    mu = None if mu is None else positive(where, "mu", mu)
+    rho, ridge = check_positive(where, "rho", rho), check_positive(where, "ridge", ridge)
+    mu = None if mu is None else check_positive(where, "mu", mu)
     _check(where, classifier, regression, mu, categorical)
     # Distances are in float64: they cost little relative to the fits, and the kernels are steep.
     data = Neighbours(where, points, X, categorical, "float64", device)
-    known, own = data.labels(labels, regression, point_labels)
+    known, codes = data.labels(labels, regression, point_labels)
     dtype = np.dtype(dtype).name
     tolerance = 1e-12 if dtype == "float64" else 1e-6
     scores = np.zeros(data.points.shape)
@@ -95,7 +95,7 @@ def data_lime(
                 lost.append(index)
                 continue
             # c(y) - c(x) or agreement: the intercept absorbs c(x).
-            target = known[kept] - own[index] if regression else np.where(known[kept] == own[index], 1.0, -1.0)
+            target = known[kept] - codes[index] if regression else np.where(known[kept] == codes[index], 1.0, -1.0)
             scores[index] = _slopes(data, index, kept, weights[row, kept], target, ridge, dtype)
             if classifier == "step":
                 scores[index] = _step(data, index, kept, weights[row, kept], target, scores[index])
@@ -118,13 +118,13 @@ def _check(where: str, classifier: str, regression: bool, mu: float | None, cate
 
 
 def _step(data: Neighbours, index: int, kept, weights, target, line: np.ndarray) -> np.ndarray:
-    """Return the direction (n,) with the least weight on the wrong side, kept on the way (Gallant 1990: pocket)."""
+    """Return the direction (n,) with the least weight on the wrong side among all steps (Gallant 1990: pocket)."""
     differences = data.differences(slice(index, index + 1), np.zeros(len(kept), int), kept).astype(np.float64)
     length = np.linalg.norm(differences, axis=1)
     differences, weights, target = differences[length > 0], weights[length > 0], target[length > 0]
-    pull = differences * (weights * target / length[length > 0])[:, None]
+    gradient = differences * (weights * target / length[length > 0])[:, None]
     best, least = line, np.inf
-    for start in (line, pull.sum(axis=0)):
+    for start in (line, gradient.sum(axis=0)):
         phi = start / (np.linalg.norm(start) or 1.0)
         for step in range(MAX_STEPS):
             wrong = (differences @ phi >= 0) != (target > 0)
@@ -133,7 +133,7 @@ def _step(data: Neighbours, index: int, kept, weights, target, line: np.ndarray)
                 best, least = phi, lost
             if not lost:
                 break
-            change = pull[wrong].sum(axis=0)
+            change = gradient[wrong].sum(axis=0)
             phi = phi + change / (np.linalg.norm(change) or 1.0) / np.sqrt(step + 1)
             phi /= np.linalg.norm(phi) or 1.0
     return best / (np.linalg.norm(best) or 1.0)
@@ -150,7 +150,7 @@ def _cosine_distance(points: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 
 def _select_rows(weights: np.ndarray, squared: np.ndarray, ridge: float, tolerance: float) -> np.ndarray:
-    """Return the rows to keep: the others change the normal matrix by less than `tolerance` of its smallest part."""
+    """Return the rows to fit: the others change the normal matrix by less than `tolerance` of its smallest part."""
     share = weights * (1 + squared)
     order = np.argsort(share)
     most = tolerance * min(ridge, share[squared > 0].sum())

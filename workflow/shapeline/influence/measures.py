@@ -15,7 +15,15 @@ import numpy as np
 from shapeline.designs.design import enumerate_coalitions
 from shapeline.designs.exact import shapley_readout
 from shapeline.errors import ShapelineError, nearest
-from shapeline.influence.distances import Neighbours, check, column_hashes, identities, positive, row_hashes, table
+from shapeline.influence.distances import (
+    Neighbours,
+    check_labels,
+    check_positive,
+    check_table,
+    hash_columns,
+    hash_rows,
+    identify,
+)
 
 ALPHAS = ("constant", "inverse", "inverse_square", "gaussian")
 
@@ -85,18 +93,18 @@ def mim(
         dtype = "float64"  # the slope of a user's alpha, and so its sensitivity to rounding, is unknown
     elif alpha not in ALPHAS:
         raise ShapelineError(f"mim: unknown alpha {alpha!r}.{nearest(alpha, ALPHAS)}")
-    width = positive("mim", "width", width)
+    width = check_positive("mim", "width", width)
     data = Neighbours("mim", points, X, categorical, dtype, device)
-    known, own = data.labels(labels, regression, point_labels)
-    known, own = data.space.array(known), data.space.array(own)
+    known, point_codes = data.labels(labels, regression, point_labels)
+    known, point_codes = data.space.array(known), data.space.array(point_codes)
     scores = np.empty(data.points.shape)
     for chunk in data.chunks():
         distances = data.compute_squared(chunk, width if alpha == "gaussian" else None)
         weights = _weights(data.space.xp, distances.squared, alpha, width)
         if regression:
-            weights *= data.space.cast(known - own[chunk, None], distances.dtype)
+            weights *= data.space.cast(known - point_codes[chunk, None], distances.dtype)
         else:
-            weights = data.space.xp.where(known == own[chunk, None], weights, -weights)
+            weights = data.space.xp.where(known == point_codes[chunk, None], weights, -weights)
         scores[chunk] = data.sums(distances, weights)
     return scores
 
@@ -124,7 +132,7 @@ def set_influence(sets, values, coalitions) -> np.ndarray:
     given sets it is the measure of Balkanski et al. (2017).
     """
     where = "set_influence"
-    sets, coalitions = table(where, "sets", sets), table(where, "coalitions", coalitions)
+    sets, coalitions = check_table(where, "sets", sets), check_table(where, "coalitions", coalitions)
     if sets.shape[1] != coalitions.shape[1]:
         raise ShapelineError(
             f"{where}: coalitions have {coalitions.shape[1]} features and sets {sets.shape[1]}"
@@ -133,8 +141,8 @@ def set_influence(sets, values, coalitions) -> np.ndarray:
     for name, rows in (("sets", sets), ("coalitions", coalitions)):
         if not np.isin(rows, (0, 1)).all():
             raise ShapelineError(f"{where}: {name} holds other numbers than 0 and 1; give membership as 0 and 1.")
-    values = check(where, "values", values, len(sets), True)
-    point_ids, data_ids = identities(coalitions, sets)
+    values = check_labels(where, "values", values, len(sets), True)
+    point_ids, data_ids = identify(coalitions, sets)
     matched = np.flatnonzero(data_ids >= 0)[::-1]
     first = np.full(len(sets) + len(coalitions), -1)
     first[data_ids[matched]] = matched
@@ -189,10 +197,10 @@ def augmented_mim(
     """
     measure = partial(mim, alpha=alpha, regression=regression, categorical=categorical, width=width)
     scores = []
-    for place, point in enumerate(np.asarray(points)[:, None]):
-        more = augment(predict, point, X, labels, count, spread, seed=seed)
-        own = None if point_labels is None else np.asarray(point_labels)[place : place + 1]
-        scores.append(measure(point, *more, point_labels=own, dtype=dtype, device=device)[0])
+    for index, point in enumerate(np.asarray(points)[:, None]):
+        augmented = augment(predict, point, X, labels, count, spread, seed=seed)
+        label = None if point_labels is None else np.asarray(point_labels)[index : index + 1]
+        scores.append(measure(point, *augmented, point_labels=label, dtype=dtype, device=device)[0])
     return np.array(scores)
 
 
@@ -206,8 +214,8 @@ def augment(predict: Callable, points, X, labels, count: int = 100, spread: floa
     spread: rows are x + N(0, spread times the column's standard deviation), so constant columns do not change.
     seed: of the noise.
     """
-    points, X = table("augment", "points", points), table("augment", "X", X)
-    spread = positive("augment", "spread", spread)
+    points, X = check_table("augment", "points", points), check_table("augment", "X", X)
+    spread = check_positive("augment", "spread", spread)
     if points.shape[1] != X.shape[1]:
         raise ShapelineError(
             f"augment: points have {points.shape[1]} features and X has {X.shape[1]}; give them the same columns."
@@ -276,32 +284,32 @@ def parzen(
     >>> influence.parzen(X[:1], X, labels, sigma=1.0).round(3)
     array([[-0.208,  0.064]])
     """
-    sigma = positive("parzen", "sigma", sigma)
+    sigma = check_positive("parzen", "sigma", sigma)
     data = Neighbours("parzen", points, X, categorical, dtype, device)
     if regression and point_labels is None:
         point_labels = np.zeros(len(data.points))  # the gradient of the mean label needs none
-    known, own = data.labels(labels, regression, point_labels)
-    known, own = data.space.array(known), data.space.array(own)
+    known, point_codes = data.labels(labels, regression, point_labels)
+    known, point_codes = data.space.array(known), data.space.array(point_codes)
     xp = data.space.xp
     scores = np.empty(data.points.shape)
     lost = []
     for chunk in data.chunks():
         distances = data.compute_squared(chunk, sigma)
-        farther = distances.squared - xp.amin(distances.squared, 1)[:, None]
-        weights = xp.exp(farther / (-2 * sigma**2))
-        alone = ~((weights > 0) & (farther > 0)).any(1) & (farther > 0).any(1)
+        excess = distances.squared - xp.amin(distances.squared, 1)[:, None]
+        weights = xp.exp(excess / (-2 * sigma**2))
+        isolated = ~((weights > 0) & (excess > 0)).any(1) & (excess > 0).any(1)
         weights = weights / weights.sum(1)[:, None]
         if regression:
             mean = (weights * known).sum(1)
             weights = weights * data.space.cast(known - mean[:, None], distances.dtype)
         else:
-            # 1 - P is summed directly, since for P near 1 the difference has no digits.
-            agree = known == own[chunk, None]
+            # 1 - P is summed directly, since for P near 1 the difference loses all digits.
+            agree = known == point_codes[chunk, None]
             agreeing = weights * agree
             disagreeing = weights - agreeing
             weights = agreeing * disagreeing.sum(1)[:, None] - disagreeing * agreeing.sum(1)[:, None]
         scores[chunk] = data.sums(distances, weights) / sigma**2
-        lost.extend(np.flatnonzero(data.space.host(alone) & ~scores[chunk].any(axis=1)) + chunk.start)
+        lost.extend(np.flatnonzero(data.space.host(isolated) & ~scores[chunk].any(axis=1)) + chunk.start)
     if lost:
         warnings.warn(
             f"parzen: sigma = {sigma:g} is so small that no row but the nearest keeps weight at {len(lost)} of "
@@ -344,15 +352,15 @@ def counterfactual(X, labels) -> np.ndarray:
     >>> influence.counterfactual(X, labels)
     array([0.5, 0. ])
     """
-    X = table("counterfactual", "X", X)
-    labels = check("counterfactual", "labels", labels, len(X), True)
-    total = row_hashes(X)
+    X = check_table("counterfactual", "X", X)
+    labels = check_labels("counterfactual", "labels", labels, len(X), True)
+    total = hash_rows(X)
     influence = np.zeros(X.shape[1])
     pairs = 0
     for feature in range(X.shape[1]):
         column = X[:, feature]
         # A row's hash is the sum of its cells' hashes, so that of the other columns is a difference.
-        others = total - column_hashes(column[:, None], np.array([feature]))[:, 0]
+        others = total - hash_columns(column[:, None], np.array([feature]))[:, 0]
         group = np.unique(others, return_inverse=True)[1].reshape(-1)
         rows = np.flatnonzero(np.bincount(group)[group] > 1)
         if not len(rows):
@@ -370,13 +378,13 @@ def counterfactual(X, labels) -> np.ndarray:
     return influence
 
 
-def _verify(rest: np.ndarray, group: np.ndarray) -> np.ndarray:
+def _verify(other_cells: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Return the groups, recomputed by sorting if two different rows have equal hashes."""
     _, first, group = np.unique(group, return_index=True, return_inverse=True)
     group = group.reshape(-1)
-    if np.array_equal(rest, rest[first[group]]):
+    if np.array_equal(other_cells, other_cells[first[group]]):
         return group
-    return np.unique(rest, axis=0, return_inverse=True)[1].reshape(-1)
+    return np.unique(other_cells, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _spread(group: np.ndarray, values: np.ndarray) -> float:
@@ -390,8 +398,8 @@ def _spread(group: np.ndarray, values: np.ndarray) -> float:
 
 
 MAX_EXACT = 12  # columns for which all coalitions are evaluated
-MAX_ROWS = 1 << 16  # per call of the classifier
-CELLS = 1 << 24
+MAX_ROWS = 1 << 16  # rows per call of the classifier
+MAX_CELLS = 1 << 24  # cells per call of the classifier
 
 
 def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0) -> np.ndarray:
@@ -435,7 +443,7 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
     >>> influence.qii(lambda rows: rows @ np.array([2.0, 1.0]), [[1.0, 1.0]], X)
     array([[0.5 , 0.25]])
     """
-    points, X = table("qii", "points", points), table("qii", "X", X)
+    points, X = check_table("qii", "points", points), check_table("qii", "X", X)
     n = X.shape[1]
     if points.shape[1] != n:
         raise ShapelineError(f"qii: points have {points.shape[1]} features and X has {n}; give them the same columns.")
@@ -447,15 +455,15 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
         return np.asarray(values) @ shapley_readout(masks).T
     random = np.random.default_rng(seed)
     scores = np.zeros((len(points), n))
-    step = max(1, min(MAX_ROWS, CELLS // n) // (n + 1))
+    step = max(1, min(MAX_ROWS, MAX_CELLS // n) // (n + 1))
     for row, x in enumerate(points):
         for a in range(0, permutations, step):
             count = min(step, permutations - a)
-            place = random.permuted(np.tile(np.arange(n), (count, 1)), axis=1)  # each feature's position
+            position = random.permuted(np.tile(np.arange(n), (count, 1)), axis=1)  # each feature's position
             y = X[random.integers(len(X), size=count)]
-            mixed = np.where(place[:, None, :] < np.arange(n + 1)[:, None], x, y[:, None, :])
+            mixed = np.where(position[:, None, :] < np.arange(n + 1)[:, None], x, y[:, None, :])
             values = _query(predict, mixed.reshape(-1, n)).reshape(count, n + 1)
-            scores[row] += np.take_along_axis(np.diff(values, axis=1), place, axis=1).sum(axis=0)
+            scores[row] += np.take_along_axis(np.diff(values, axis=1), position, axis=1).sum(axis=0)
     return scores / permutations
 
 

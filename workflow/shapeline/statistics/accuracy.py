@@ -73,28 +73,28 @@ class Terms:
         return (self.weight * for_present) @ self.present - (self.weight * for_absent) @ self.absent
 
 
-def from_tables(name: str, tables: np.ndarray, kind: str = "") -> Game:
+def build_game(name: str, tables: np.ndarray, kind: str = "") -> Game:
     """Return the game of `tables` (n, 2^d): column c holds the value of the features whose bit is set in c."""
     from shapeline.designs.exact import shapley
 
     d = tables.shape[1].bit_length() - 1
     design = shapley(d)
-    return build_from_tables(name, tables, tables[:, design.masks @ (1 << np.arange(d))] @ design.readout.T, kind)
+    return build_exact_game(name, tables, tables[:, design.masks @ (1 << np.arange(d))] @ design.readout.T, kind)
 
 
-def build_from_tables(name: str, tables: np.ndarray, exact: np.ndarray, kind: str) -> Game:
+def build_exact_game(name: str, tables: np.ndarray, exact: np.ndarray, kind: str) -> Game:
     """Return the same for tables with known Shapley values (n, d)."""
     bits = 1 << np.arange(exact.shape[1])
     return Game(name, len(bits), lambda masks: np.take_along_axis(tables, masks @ bits, axis=1), exact, tables, kind)
 
 
-def from_terms(name: str, instances: Sequence[Terms], kind: str = "") -> Game:
+def build_from_terms(name: str, instances: Sequence[Terms], kind: str = "") -> Game:
     """Return the game of one sum of terms per instance."""
     return Game(
         name,
         instances[0].present.shape[1],
-        lambda masks: np.array([one.value(own) for one, own in zip(instances, masks, strict=True)]),
-        np.array([one.shapley() for one in instances]),
+        lambda masks: np.array([terms.value(rows) for terms, rows in zip(instances, masks, strict=True)]),
+        np.array([terms.shapley() for terms in instances]),
         instances,
         kind,
     )
@@ -117,7 +117,7 @@ def _rows(game: Game) -> Iterator[dict]:
             row |= {"weights": stored.weight}
         else:
             single = np.asarray(stored, np.float32)
-            row |= {"form": "table", "values": single, "exact": from_tables("", single[None].astype(float)).exact[0]}
+            row |= {"form": "table", "values": single, "exact": build_game("", single[None].astype(float)).exact[0]}
         yield row
 
 
@@ -131,16 +131,16 @@ def _game(name: str, rows: pd.DataFrame) -> Game:
     kind, d = rows["kind"].iloc[0], int(rows["d"].iloc[0])
     exact = np.array(rows["exact"].to_list())
     if rows["form"].iloc[0] == "table":
-        return build_from_tables(name, np.array(rows["values"].to_list(), float), exact, kind)
+        return build_exact_game(name, np.array(rows["values"].to_list(), float), exact, kind)
     parts = zip(rows["weights"], rows["present"], rows["absent"], strict=True)
-    return dataclasses.replace(from_terms(name, [Terms.of(d, *part) for part in parts], kind), exact=exact)
+    return dataclasses.replace(build_from_terms(name, [Terms.of(d, *part) for part in parts], kind), exact=exact)
 
 
-BASE = "kernel_shap"  # the reference estimator of all ratios
+BASE = "kernel_shap"  # the estimator to which all ratios refer
 TIMES = (2, 4, 8, 16)  # evaluations / d
-MAX_COST, MIN_TIMES = 1000, 4  # per instance; budgets up to MIN_TIMES d are always used
-MIN_ERROR = 1e-6  # of the largest score; smaller errors are set to it, since tables are in single precision
-MAX_SHARE = 0.75  # of all coalitions; above it, exact values cost hardly more
+MAX_COST, MIN_TIMES = 1000, 4  # evaluations per instance; budgets up to MIN_TIMES d are always measured
+MIN_ERROR = 1e-6  # share of the largest score to which smaller errors are raised: tables are in single precision
+MAX_SHARE = 0.75  # share of all coalitions above which exact values cost hardly more
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def measure(games: Sequence[Game], repeats: int, seed: int) -> pd.DataFrame:
     """Return rmse, ratio to kernel_shap and seconds of every estimator on every game and budget."""
     rows = []
     for estimator in ESTIMATORS.values():  # a first call imports and starts threads, which must not be timed
-        _rmse(games[0], estimator, 8 * games[0].d, [0])
+        _measure_rmse(games[0], estimator, 8 * games[0].d, [0])
     for game in games:
         for times in TIMES:
             if (times > MIN_TIMES and times * game.d > MAX_COST) or times * game.d > MAX_SHARE * 2 ** min(game.d, 62):
@@ -176,7 +176,7 @@ def measure(games: Sequence[Game], repeats: int, seed: int) -> pd.DataFrame:
             for name, estimator in ESTIMATORS.items():
                 if times * game.d >= estimator.minimum(game.d):
                     seeds = [seed_of(seed, name, repeat) for repeat in range(repeats)]
-                    rmse, seconds = _rmse(game, estimator, times * game.d, seeds)
+                    rmse, seconds = _measure_rmse(game, estimator, times * game.d, seeds)
                     rows.append((game.name, game.kind, game.d, times, name, rmse, seconds))
     frame = pd.DataFrame(rows, columns=["game", "kind", "d", "times", "estimator", "rmse", "seconds"])
     base = frame.loc[frame["estimator"] == BASE, ["game", "times", "rmse"]]
@@ -184,25 +184,26 @@ def measure(games: Sequence[Game], repeats: int, seed: int) -> pd.DataFrame:
     return frame.assign(ratio=frame["rmse"] / frame.pop("rmse_base"))
 
 
-def _rmse(game: Game, estimator: Estimator, budget: int, seeds: Sequence[int]) -> tuple[float, float]:
+def _measure_rmse(game: Game, estimator: Estimator, budget: int, seeds: Sequence[int]) -> tuple[float, float]:
     """Return root mean square error and seconds per instance."""
-    began, errors, asking = time.process_time(), [], 0.0
+    began, errors, evaluating = time.process_time(), [], 0.0
     for seed in seeds:
-        made = [estimator.design(game.d, budget, seed + instance) for instance in range(len(game.exact))]
-        # Every instance has equally many coalitions; some designs merge duplicates.
-        most = max(len(one.masks) for one in made)
-        masks = np.array([np.pad(one.masks, ((0, most - len(one.masks)), (0, 0))) for one in made])
+        designs = [estimator.design(game.d, budget, seed + instance) for instance in range(len(game.exact))]
+        # Masks are padded to equally many coalitions per instance, because some designs merge duplicates.
+        largest = max(len(drawn.masks) for drawn in designs)
+        masks = np.array([np.pad(drawn.masks, ((0, largest - len(drawn.masks)), (0, 0))) for drawn in designs])
         started = time.process_time()
         values = game.value(masks)
-        asking += time.process_time() - started
+        evaluating += time.process_time() - started
         if estimator.learns:
             scores = read_stack(masks, values)[0]
         else:
-            scores = np.array([one.attribute(row[: len(one.masks)]) for one, row in zip(made, values, strict=True)])
+            rows = zip(designs, values, strict=True)
+            scores = np.array([drawn.attribute(row[: len(drawn.masks)]) for drawn, row in rows])
         errors.append(scores - game.exact)
-    spent = time.process_time() - began - asking
+    seconds = time.process_time() - began - evaluating
     rmse = max(np.sqrt(np.mean(np.square(errors))), MIN_ERROR * np.abs(game.exact).max())
-    return float(rmse), spent / (len(seeds) * len(game.exact))
+    return float(rmse), seconds / (len(seeds) * len(game.exact))
 
 
 def average_over_games(measured: pd.DataFrame) -> pd.DataFrame:
@@ -218,7 +219,7 @@ def average_over_games(measured: pd.DataFrame) -> pd.DataFrame:
 def find_break_even(measured: pd.DataFrame, name: str) -> pd.Series:
     """Return the seconds per evaluation from which an estimator leads kernel_shap at equal time, by game and times: its
     error equals that of kernel_shap at 1 / ratio^2 times the budget; NaN where its ratio is not below 1."""
-    own, base = (measured[measured["estimator"] == one].set_index(["game", "times"]) for one in (name, BASE))
-    more = 1 / own["ratio"] ** 2
-    saved = (more - 1) * own["d"] * own.index.get_level_values("times")
-    return ((own["seconds"] - base["seconds"].reindex(own.index)) / saved).clip(lower=0).where(more > 1)
+    rows, base = (measured[measured["estimator"] == label].set_index(["game", "times"]) for label in (name, BASE))
+    times = 1 / rows["ratio"] ** 2
+    saved = (times - 1) * rows["d"] * rows.index.get_level_values("times")
+    return ((rows["seconds"] - base["seconds"].reindex(rows.index)) / saved).clip(lower=0).where(times > 1)

@@ -1,6 +1,6 @@
-"""Intervals of means over independent units, Student's t drawn out towards the skew (Hall 1992, JRSS B 54).
+"""Intervals of means over independent units by Student's t, extended towards the skew (Hall 1992, JRSS B 54).
 
-On real paired differences that covers as well as t joined with a studentised bootstrap (docs/statistics.md).
+On real paired differences they cover as well as t joined with a studentised bootstrap (docs/statistics.md).
 """
 
 import functools
@@ -13,11 +13,11 @@ import pandas as pd
 from shapeline.errors import ShapelineError
 
 LEVEL = 0.95
-MIN_UNITS = 2  # for an interval
-MIN_INSTANCES, MIN_BLOCKS = 6, 12  # for a verdict
-MAX_STRETCH = 1.5  # of an interval's end, in quantiles of t
+MIN_UNITS = 2  # units needed for an interval
+MIN_INSTANCES, MIN_BLOCKS = 6, 12  # units needed for a verdict
+MAX_STRETCH = 1.5  # limit of an interval's end, in quantiles of t
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"  # verdicts on a claim, by its interval
-TRIALS = 10_000  # for the quantile of the largest of several t statistics
+TRIALS = 10_000  # samples for the quantile of the largest of several t statistics
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Moments:
 
 
 def is_enough(count: int, blocks: bool = False) -> bool:
-    """Return whether so many instances, or blocks that share samples, suffice for a verdict."""
+    """Return whether `count` instances, or blocks that share samples, suffice for a verdict."""
     return count >= (MIN_BLOCKS if blocks else MIN_INSTANCES)
 
 
@@ -71,14 +71,14 @@ def intervals(
     names = values.columns if isinstance(values, pd.DataFrame) else None
     array = np.asarray(values, float)
     rows = units(array, block)
-    each = moments(rows)
+    found = moments(rows)
     tail = (1 - level) / 2
-    quantile = largest(rows[np.isfinite(rows).all(1)], tail, both=True) if together else student(tail, each.units)
-    low, high = each.ends(quantile)
+    quantile = max_t(rows[np.isfinite(rows).all(1)], tail, both=True) if together else t_quantile(tail, found.units)
+    low, high = found.ends(quantile)
     present = np.isfinite(array).any(1).sum(0) if array.ndim == 3 else np.isfinite(array).sum(0)
-    sufficient = each.units >= MIN_UNITS
+    sufficient = found.units >= MIN_UNITS
     low, high = (np.where(sufficient, end, np.nan) for end in (low, high))
-    return pd.DataFrame({"mean": each.mean, "low": low, "high": high, "n": present, "units": each.units}, index=names)
+    return pd.DataFrame({"mean": found.mean, "low": low, "high": high, "n": present, "units": found.units}, index=names)
 
 
 def moments(rows: np.ndarray) -> Moments:
@@ -88,11 +88,11 @@ def moments(rows: np.ndarray) -> Moments:
     mean = _mean(rows, 0)
     deviations = np.where(present, rows - mean, 0.0)
     square, cube = (deviations**2).sum(0), (deviations**3).sum(0)
-    error = _ratio(square, count * (count - 1)) ** 0.5
+    error = _divide(square, count * (count - 1)) ** 0.5
     # A constant column has nonzero deviations from rounding.
     flat = square <= count * (1e-12 * np.abs(mean)) ** 2
     error = np.where(flat & (count > 1), 0.0, error)
-    skew = np.where(flat, 0.0, np.nan_to_num(_ratio(cube * np.sqrt(count), square**1.5)))
+    skew = np.where(flat, 0.0, np.nan_to_num(_divide(cube * np.sqrt(count), square**1.5)))
     return Moments(mean, error, skew, count)
 
 
@@ -103,15 +103,15 @@ def stretch_quantile(quantile: np.ndarray | float, skew: np.ndarray, count: np.n
     return np.clip(3 * np.sqrt(count) / skew * (1 - np.cbrt(inner)), quantile, MAX_STRETCH * np.asarray(quantile))
 
 
-def student(tail: float | np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Return the upper quantile of t for means of so many units; NaN below two."""
+def t_quantile(tail: float | np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Return the upper quantile of t for means of `count` units; NaN below two."""
     from scipy.special import stdtrit  # scipy.stats takes half a second
 
     count = np.asarray(count)
     return np.where(count > 1, stdtrit(np.maximum(count - 1, 1), 1 - np.asarray(tail)), np.nan)
 
 
-def largest(rows: np.ndarray, tail: float, both: bool = False) -> float:
+def max_t(rows: np.ndarray, tail: float, both: bool = False) -> float:
     """Return the upper quantile of the largest t (both: |t|) of correlated columns (units, c); NaN below two units."""
     count = len(rows)
     if count < MIN_UNITS:
@@ -120,31 +120,31 @@ def largest(rows: np.ndarray, tail: float, both: bool = False) -> float:
     length = np.sqrt((scaled**2).sum(0))
     scaled = scaled[:, length > 0] / length[length > 0]
     if scaled.shape[1] < 2:
-        return float(student(tail, count))
+        return float(t_quantile(tail, count))
     sizes, directions = np.linalg.eigh(scaled.T @ scaled)
-    drawn = (directions * np.sqrt(np.maximum(sizes, 0))) @ _normal(len(sizes))  # a trial per column: five times as fast
-    top = (np.abs(drawn, out=drawn) if both else drawn).max(0) / _spread(count)
-    return max(float(np.quantile(top, 1 - (2 * tail if both else tail))), float(student(tail, count)))
+    drawn = (directions * np.sqrt(np.maximum(sizes, 0))) @ _sample(len(sizes))  # a trial per column: five times as fast
+    top = (np.abs(drawn, out=drawn) if both else drawn).max(0) / _sample_sd(count)
+    return max(float(np.quantile(top, 1 - (2 * tail if both else tail))), float(t_quantile(tail, count)))
 
 
 @functools.lru_cache(maxsize=64)
-def _normal(columns: int) -> np.ndarray:
+def _sample(columns: int) -> np.ndarray:
     """Return standard normal numbers (columns, trials), equal in every call."""
     return np.ascontiguousarray(np.random.default_rng(0).normal(size=(TRIALS, columns)).T)
 
 
 @functools.lru_cache(maxsize=64)
-def _spread(count: int) -> np.ndarray:
-    """Return sampled standard deviations (trials,), estimated from so many units of standard deviation 1."""
+def _sample_sd(count: int) -> np.ndarray:
+    """Return sampled standard deviations (trials,) of `count` units of standard deviation 1."""
     return np.sqrt(np.random.default_rng(1).chisquare(count - 1, TRIALS) / (count - 1))
 
 
 def _mean(values: np.ndarray, axis: int) -> np.ndarray:
     present = np.isfinite(values)
-    return _ratio(np.where(present, values, 0.0).sum(axis), present.sum(axis))
+    return _divide(np.where(present, values, 0.0).sum(axis), present.sum(axis))
 
 
-def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
+def _divide(total: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Return total / count, NaN where count is 0."""
     total, count = np.asarray(total, float), np.asarray(count, float)
     return np.divide(total, count, out=np.full(np.broadcast(total, count).shape, np.nan), where=count > 0)
@@ -197,13 +197,13 @@ def _mean_squares(values: np.ndarray) -> dict[str, float]:
     by_repeat, cell = values.mean(2), values.mean(1)
     within = ((by_repeat - instance[:, None]) ** 2).sum()
     both = ((cell - instance[:, None] - training + grand) ** 2).sum()
-    left = ((values - by_repeat[:, :, None] - cell[:, None, :] + instance[:, None, None]) ** 2).sum()
+    residual = ((values - by_repeat[:, :, None] - cell[:, None, :] + instance[:, None, None]) ** 2).sum()
     return {
         "instances": repeats * seeds * instance.var(ddof=1),
         "repetitions": seeds * within / max(n * (repeats - 1), 1),
         "training_seeds": n * repeats * training.var(ddof=1) if seeds > 1 else math.nan,
         "both": repeats * both / max((n - 1) * (seeds - 1), 1),
-        "left": left / max(n * (repeats - 1) * (seeds - 1), 1),
+        "residual": residual / max(n * (repeats - 1) * (seeds - 1), 1),
         "cells": ((values - cell[:, None, :]) ** 2).sum() / max(n * seeds * (repeats - 1), 1),
     }
 
@@ -211,15 +211,15 @@ def _mean_squares(values: np.ndarray) -> dict[str, float]:
 def _cross_components(square: dict[str, float], shape: tuple[int, int, int], same_samples: bool) -> dict[str, float]:
     """Return the components for several samples and seeds."""
     n, repeats, seeds = shape
-    drawn = (square["repetitions"] - square["left"]) / seeds if same_samples else square["cells"]
-    left = square["left"] if same_samples else 0.0
-    error = square["left"] if same_samples else square["cells"]
+    drawn = (square["repetitions"] - square["residual"]) / seeds if same_samples else square["cells"]
+    residual = square["residual"] if same_samples else 0.0
+    error = square["residual"] if same_samples else square["cells"]
     base = square["repetitions"] if same_samples else square["cells"]
     return {
         "instances": (square["instances"] - base - square["both"] + error) / (repeats * seeds),
         "repetitions": drawn,
         "training_seeds": (square["training_seeds"] - square["both"]) / (n * repeats),
-        "rest": max(0.0, (square["both"] - error) / repeats) + left,
+        "rest": max(0.0, (square["both"] - error) / repeats) + residual,
     }
 
 

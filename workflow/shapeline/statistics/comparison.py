@@ -10,9 +10,7 @@ import pandas as pd
 from shapeline import scores
 from shapeline.statistics.bounds import intervals
 
-MAX_METHODS = (
-    4  # methods at a time: no number of one depends on another's, and all of many instances would fill the memory
-)
+MAX_METHODS = 4  # methods compared at a time, because all methods of many instances would fill the memory
 # Minimum and maximum of a statistic, by its name, which bound its intervals.
 BOUNDS = {
     r"f1|f1_best|f1_equal_area|auprc|iou|iou_equal_area|pointing|ceiling_.*|top_k_overlap|coverage|precision|recall|"
@@ -21,7 +19,7 @@ BOUNDS = {
     r"datamodeling": (-1.0, 1.0),
     r"rmse|predicted_rmse|variance|infidelity|infidelity_scaled|max_sensitivity|gap|evaluations|seconds": (0.0, np.inf),
 }
-Z = 1.959964  # normal quantile of a 95 % interval
+Z95 = 1.959964  # normal quantile of a 95 % interval
 
 
 def compare_files(paths: Iterable[str | Path], metrics: Sequence[str]) -> pd.DataFrame:
@@ -33,18 +31,18 @@ def compare_files(paths: Iterable[str | Path], metrics: Sequence[str]) -> pd.Dat
         for metric, rows in measured.groupby("metric", sort=False):
             entries = [*dict.fromkeys(rows["method"])]
             for start in range(0, len(entries), MAX_METHODS):
-                some = rows[rows["method"].isin(entries[start : start + MAX_METHODS])]
-                parts.append(compare(some).assign(metric=metric))
-    order = {metric: place for place, metric in enumerate(metrics)}
+                part = rows[rows["method"].isin(entries[start : start + MAX_METHODS])]
+                parts.append(compare(part).assign(metric=metric))
+    order = {metric: rank for rank, metric in enumerate(metrics)}
     compared = pd.concat(parts, ignore_index=True)[["metric", "method", "statistic", "x", "mean", "low", "high", "n"]]
-    compared = compared[compared["metric"].isin(order)].assign(place=compared["metric"].map(order))
-    return compared.sort_values(["place", "method"], kind="stable", ignore_index=True).drop(columns="place")
+    compared = compared[compared["metric"].isin(order)].assign(rank=compared["metric"].map(order))
+    return compared.sort_values(["rank", "method"], kind="stable", ignore_index=True).drop(columns="rank")
 
 
 def compare(measured: pd.DataFrame) -> pd.DataFrame:
     """Return mean and 95 % interval over instances per method, statistic and x, repeats averaged.
 
-    n counts finite values; of one alone low and high are NaN. Intervals stay within their statistic's bounds; of
+    n counts finite values; for one value, low and high are NaN. Intervals stay within their statistic's bounds; of
     values that are all 0 or 1 they are Wilson's (1927).
     """
     keys = ["method", "statistic", "x"]
@@ -66,9 +64,11 @@ def _bound_intervals(table: pd.DataFrame, values: np.ndarray) -> pd.DataFrame:
     """Return the table with intervals within their statistics' bounds, where all values are."""
     names = table["statistic"].astype(str).str.removesuffix("_by_budget")
     bounds = {
-        name: next((own for match, own in BOUNDS.items() if re.fullmatch(match, name)), None) for name in {*names}
+        name: next((ends for match, ends in BOUNDS.items() if re.fullmatch(match, name)), None) for name in {*names}
     }
-    least, most = (names.map({name: own[end] for name, own in bounds.items() if own}).astype(float) for end in (0, 1))
+    least, most = (
+        names.map({name: ends[end] for name, ends in bounds.items() if ends}).astype(float) for end in (0, 1)
+    )
     within = (np.nanmin(values, axis=0) >= least) & (np.nanmax(values, axis=0) <= most)
     least, most = least.where(within, -np.inf), most.where(within, np.inf)
     binary = ((values == 0) | (values == 1) | np.isnan(values)).all(axis=0) & (least == 0) & (most == 1)
@@ -83,6 +83,6 @@ def _bound_intervals(table: pd.DataFrame, values: np.ndarray) -> pd.DataFrame:
 def _wilson(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Return the ends of Wilson's score interval of shares `mean` of `n`."""
     share, count = table["mean"], table["n"]
-    middle = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
-    half = Z / (1 + Z**2 / count) * np.sqrt((share * (1 - share)).clip(lower=0) / count + Z**2 / (4 * count**2))
+    middle = (share + Z95**2 / (2 * count)) / (1 + Z95**2 / count)
+    half = Z95 / (1 + Z95**2 / count) * np.sqrt((share * (1 - share)).clip(lower=0) / count + Z95**2 / (4 * count**2))
     return np.minimum(middle - half, share), np.maximum(middle + half, share)  # against rounding

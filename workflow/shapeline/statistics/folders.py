@@ -40,16 +40,16 @@ def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
     >>> import shapeline
     >>> shapeline.compare_folders("results", "results_before")  # doctest: +SKIP
     """
-    both = {"a": _read_measured(Path(a)), "b": _read_measured(Path(b))}
-    means = pd.concat({side: measured.groupby(KEYS)["value"].mean() for side, measured in both.items()}, axis=1)
-    each = pd.concat(
-        {side: measured.groupby([*KEYS, "instance"])["value"].mean() for side, measured in both.items()}, axis=1
+    measured_of = {"a": _read_measured(Path(a)), "b": _read_measured(Path(b))}
+    means = pd.concat({side: measured.groupby(KEYS)["value"].mean() for side, measured in measured_of.items()}, axis=1)
+    by_instance = pd.concat(
+        {side: measured.groupby([*KEYS, "instance"])["value"].mean() for side, measured in measured_of.items()}, axis=1
     )
-    each = each.sort_index()  # avoids pandas' warning of slow lookups per row
+    by_instance = by_instance.sort_index()  # avoids pandas' warning of slow lookups per row
     rows = []
     for key, mean in means.iterrows():
-        paired = each.loc[key].dropna()
-        row = {**dict(zip(KEYS, key, strict=True)), "better": _better(key), **mean, "shared": len(paired)}
+        paired = by_instance.loc[key].dropna()
+        row = {**dict(zip(KEYS, key, strict=True)), "better": _find_direction(key), **mean, "shared": len(paired)}
         if len(paired) > 1:
             change = (paired["b"] - paired["a"]).to_numpy()
             low, high = intervals(change[:, None]).loc[0, ["low", "high"]]
@@ -59,7 +59,7 @@ def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
     return pd.DataFrame(rows).reindex(columns=columns)
 
 
-def _better(key: tuple) -> str:
+def _find_direction(key: tuple) -> str:
     _, metric, _, statistic = key
     return METRICS[metric].statistics.get(statistic, "") if metric in METRICS else ""
 

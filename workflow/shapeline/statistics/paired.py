@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from shapeline.statistics.bounds import LEVEL, MIN_INSTANCES, is_enough, moments, student, units
+from shapeline.statistics.bounds import LEVEL, MIN_INSTANCES, is_enough, moments, t_quantile, units
 
-MAX_ENUMERATED = 13  # units for which all sign patterns are enumerated, where gains tie
-MAX_EXACT = 50  # units for which the exact distribution is used, where no gains tie
+MAX_ENUMERATED = 13  # largest number of units of which all sign patterns are enumerated if gains tie
+MAX_EXACT = 50  # largest number of units whose exact distribution is used if no gains tie
 
 
 def group_rows(gains: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -34,23 +34,23 @@ def signed_rank_test(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ranks = pd.DataFrame(np.abs(gains)).rank(axis=1).to_numpy()
     signed, n = np.sign(gains) * ranks, gains.shape[1]
     above = np.where(gains > 0, ranks, 0.0).sum(1)
-    ties = n * (n + 1) * (2 * n + 1) / 6 - (ranks**2).sum(1)  # sum of (t^3 - t) / 12 over groups of t equal ones
+    ties = n * (n + 1) * (2 * n + 1) / 6 - (ranks**2).sum(1)  # sum of (t^3 - t) / 12 over groups of t equal gains
     if n <= MAX_EXACT and not ties.any():
-        probabilities = _distribution(n)
+        probabilities = _compute_distribution(n)
         cumulative = np.cumsum(probabilities)
         index = above.round().astype(int)
         return np.minimum(1.0, 2 * np.minimum(cumulative[index], cumulative[-1 - index])), signed
     if n <= MAX_ENUMERATED:
         signs = np.array(list(itertools.product((0.0, 1.0), repeat=n)))
-        p = [2 * min((signs @ own <= sum_).mean(), (signs @ own >= sum_).mean())
-             for own, sum_ in zip(ranks, above, strict=True)]  # fmt: skip
+        p = [2 * min((signs @ row <= sum_).mean(), (signs @ row >= sum_).mean())
+             for row, sum_ in zip(ranks, above, strict=True)]  # fmt: skip
         return np.minimum(1.0, p), signed
     error = np.sqrt(((n * (n + 1) * (2 * n + 1)) - 6 * ties) / 24)
     return 2 * ndtr(-np.abs(above - n * (n + 1) / 4) / error), signed
 
 
 @functools.cache
-def _distribution(n: int) -> np.ndarray:
+def _compute_distribution(n: int) -> np.ndarray:
     """Return the probability of each sum, 0 to n (n + 1) / 2, of ranks 1 to n, each included with probability 1/2."""
     probabilities = np.ones(1)
     for rank in range(1, n + 1):
@@ -65,9 +65,9 @@ SIGNIFICANCE = 0.05
 def pivot_by_method(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
     """Return a scalar statistic as (instances, methods), repeats averaged, on the instances that all methods have.
 
-    A method that lacks more than half of the instances that another has is left out itself.
+    A method that lacks more than half of the instances of another method is omitted.
     """
-    rows = _scalar(measured, statistic)
+    rows = _select_scalar(measured, statistic)
     wide = rows.pivot_table(index="instance", columns="method", values="value", aggfunc="mean")
     wide = wide.dropna(axis=1, how="all")
     counts = wide.notna().sum()
@@ -76,15 +76,15 @@ def pivot_by_method(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
 
 def pivot_by_repeat(measured: pd.DataFrame, statistic: str) -> dict[str, pd.DataFrame]:
     """Return a scalar statistic as (instances, repeats) per method with two or more repeats; NaN for failures."""
-    rows = _scalar(measured, statistic)
-    repeated = {entry: own for entry, own in rows.groupby("method") if own["repeat"].nunique() > 1}
+    rows = _select_scalar(measured, statistic)
+    repeated = {entry: group for entry, group in rows.groupby("method") if group["repeat"].nunique() > 1}
     return {
-        entry: own.pivot_table(index="instance", columns="repeat", values="value", dropna=False)
-        for entry, own in repeated.items()
+        entry: group.pivot_table(index="instance", columns="repeat", values="value", dropna=False)
+        for entry, group in repeated.items()
     }
 
 
-def _scalar(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
+def _select_scalar(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
     """Return the rows of a scalar statistic, NaN where a value is not finite."""
     rows = measured[(measured["statistic"] == statistic) & measured["x"].isna()]
     return rows.assign(value=rows["value"].replace([np.inf, -np.inf], np.nan))
@@ -108,7 +108,7 @@ def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None 
     differences = values[list(firsts)].to_numpy() - values[list(seconds)].to_numpy()  # (n, pairs)
     sign = 1 if better == "higher" else -1
     interval = moments(units(differences, block))
-    low, high = interval.ends(student((1 - LEVEL) / 2, interval.units))
+    low, high = interval.ends(t_quantile((1 - LEVEL) / 2, interval.units))
     compared = differences if block is None else pd.DataFrame(differences).groupby(np.asarray(block)).mean().to_numpy()
     p, effect = _test_signed_ranks(sign * compared)
     size = len(differences) / max(len(compared), 1)  # instances per unit
@@ -158,8 +158,8 @@ def count_needed(differences: np.ndarray) -> float:
     if n < 2:
         return math.inf
     below, until = (np.searchsorted(ordered, -differences, side) for side in ("left", "right"))
-    own = (differences > 0) + 0.5 * (differences == 0)
-    above = (n - 0.5 * (below + until) - own) / (n - 1)  # per unit: share of positive sums with others
+    self_pairs = (differences > 0) + 0.5 * (differences == 0)
+    above = (n - 0.5 * (below + until) - self_pairs) / (n - 1)  # per unit: share of positive sums with others
     probability = above.mean()
     if math.isclose(probability, 0.5):
         return math.inf
@@ -183,7 +183,7 @@ def order(values: pd.DataFrame, better: str = "lower") -> list[str]:
 
 
 def scale_to_range(values: pd.DataFrame, random: str, better: str = "lower") -> pd.DataFrame:
-    """Return values (instances, methods) between 0, of `random`, and 1, the best, where something beats it."""
+    """Return values (instances, methods) scaled to 0 for `random` and 1 for the best, where a method beats random."""
     sign = 1 if better == "higher" else -1
     best = (sign * values).max(axis=1)
     gained = (sign * values).sub(sign * values[random], axis=0)
@@ -192,8 +192,8 @@ def scale_to_range(values: pd.DataFrame, random: str, better: str = "lower") -> 
 
 
 TRIALS = 2000
-CORRELATION_LEVEL = SIGNIFICANCE / 5  # Bonferroni: a page has up to five such tests, one per criterion
-MAX_CELLS = 1 << 20  # shuffled at a time
+CORRELATION_LEVEL = SIGNIFICANCE / 5  # by Bonferroni, for up to five such tests on a page, one per criterion
+MAX_CELLS = 1 << 20  # values that are shuffled at a time
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def rate_of_equal_methods(
         rejected += signed_rank_rejections(shuffled[:, :, 0] - shuffled[:, :, 1]).sum()
         above += (shuffled.mean(1).var(1) >= variance * (1 - 1e-9)).sum()
     rate, together = float(rejected / trials), float((1 + above) / (1 + trials))
-    return EqualMethods(rate, together, n, count, _sentence(rate, together))
+    return EqualMethods(rate, together, n, count, _format_sentence(rate, together))
 
 
 def _shuffle_repeats(repeats: np.ndarray, trials: int, seed: int) -> Iterator[np.ndarray]:
@@ -252,7 +252,7 @@ def signed_rank_rejections(differences: np.ndarray, level: float = SIGNIFICANCE)
     return rejected
 
 
-def _sentence(rate: float, together: float) -> str:
+def _format_sentence(rate: float, together: float) -> str:
     start = f"{100 * rate:.1f} % of tests between two sampling repetitions of one method are significant (level 5 %)"
     if together < CORRELATION_LEVEL:
         return (
@@ -263,7 +263,7 @@ def _sentence(rate: float, together: float) -> str:
 
 
 RESAMPLES = 2000
-MAX_LOST = 0.025  # share of resamples outside the measured budgets, above which no interval is given
+MAX_LOST = 0.025  # no interval is given if a larger share of resamples is outside the measured budgets
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class EqualError:
     n: int
 
 
-def interpolate_evaluations(errors: np.ndarray, spent: np.ndarray, error: np.ndarray) -> np.ndarray:
+def interpolate_evaluations(errors: np.ndarray, budgets: np.ndarray, error: np.ndarray) -> np.ndarray:
     """Return evaluations (r,) at which curves (r, b) first reach an error (r,), log-log linear; NaN beyond."""
     is_reached = errors <= error[:, None]
     after = is_reached.argmax(axis=1)
@@ -287,7 +287,7 @@ def interpolate_evaluations(errors: np.ndarray, spent: np.ndarray, error: np.nda
     before = np.maximum(after - 1, 0)
     up, down, target = (np.log(value) for value in (errors[rows, before], errors[rows, after], error))
     share = np.divide(up - target, up - down, out=np.zeros(len(up)), where=up > down)
-    logs = np.log(spent)[before] + share * (np.log(spent)[after] - np.log(spent)[before])
+    logs = np.log(budgets)[before] + share * (np.log(budgets)[after] - np.log(budgets)[before])
     is_inside = is_reached.any(axis=1) & ((after > 0) | (errors[:, 0] == error))
     return np.where(is_inside, np.exp(logs), np.nan)
 
@@ -305,23 +305,23 @@ def compare_at_equal_error(
     if not len(common):
         return None
     errors = [frame.loc[common, costs.sort_values().index] for frame, costs in zip((first, second), spent, strict=True)]
-    costs = [each.sort_values().to_numpy(float) for each in spent]
-    [result] = _ratios(errors, costs, np.full((1, len(common)), 1 / len(common)))
+    costs = [series.sort_values().to_numpy(float) for series in spent]
+    [result] = _compute_ratios(errors, costs, np.full((1, len(common)), 1 / len(common)))
     if not np.isfinite(result).all():
         return None
     resamples = np.random.default_rng(0).multinomial(len(common), np.full(len(common), 1 / len(common)), RESAMPLES)
-    logs = np.log(_ratios(errors, costs, resamples / len(common))[:, 3])
+    logs = np.log(_compute_ratios(errors, costs, resamples / len(common))[:, 3])
     is_finite = np.isfinite(logs)
     half = np.nan
     if len(common) >= MIN_INSTANCES and is_finite.mean() >= 1 - MAX_LOST:
-        half = float(student((1 - LEVEL) / 2, len(common)) * logs[is_finite].std(ddof=1))
+        half = float(t_quantile((1 - LEVEL) / 2, len(common)) * logs[is_finite].std(ddof=1))
     error, first_count, second_count, ratio = map(float, result)
     return EqualError(error, first_count, second_count, ratio, ratio * np.exp(-half), ratio * np.exp(half), len(common))
 
 
-def _ratios(both: list[pd.DataFrame], costs: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
-    """Return error, evaluations of each, and their ratio (r, 4), of means by weights (r, instances)."""
-    means = [weights @ frame.to_numpy(float) for frame in both]
+def _compute_ratios(errors: list[pd.DataFrame], costs: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
+    """Return error, evaluations of each method, and their ratio (r, 4), of means by weights (r, instances)."""
+    means = [weights @ frame.to_numpy(float) for frame in errors]
     error = np.maximum(*(mean.min(axis=1) for mean in means))
     evaluations = [interpolate_evaluations(mean, cost, error) for mean, cost in zip(means, costs, strict=True)]
     return np.column_stack([error, *evaluations, evaluations[1] / evaluations[0]])
@@ -335,25 +335,25 @@ def ranks(values: pd.DataFrame, better: str = "lower") -> pd.DataFrame:
 def critical_difference(values: pd.DataFrame, better: str = "lower") -> tuple[pd.Series, float, float]:
     """Return average ranks, Nemenyi's critical difference at 5 %, and Friedman's p, NaN below three methods."""
     n, k = values.shape
-    each = ranks(values, better)
-    average = each.mean().sort_values(kind="stable")
-    critical = largest_range(k) / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
-    p = _friedman(each.to_numpy()) if k > 2 and n > 1 else math.nan
+    found = ranks(values, better)
+    average = found.mean().sort_values(kind="stable")
+    critical = range_quantile(k) / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
+    p = _test_friedman(found.to_numpy()) if k > 2 and n > 1 else math.nan
     return average, float(critical), float(p)
 
 
-def _friedman(table: np.ndarray) -> float:
+def _test_friedman(table: np.ndarray) -> float:
     """Return p of Friedman's test of ranks (n, k), corrected for ties; NaN where all are equal."""
     from scipy.special import chdtrc  # scipy.stats takes half a second
 
     n, k = table.shape
-    spread = (table**2).sum() - n * k * (k + 1) ** 2 / 4
+    total = (table**2).sum() - n * k * (k + 1) ** 2 / 4
     between = ((table.sum(0) - n * (k + 1) / 2) ** 2).sum()
-    return float(chdtrc(k - 1, (k - 1) * between / spread)) if spread > 0 else math.nan
+    return float(chdtrc(k - 1, (k - 1) * between / total)) if total > 0 else math.nan
 
 
 @functools.cache
-def largest_range(k: int) -> float:
+def range_quantile(k: int) -> float:
     """Return the 95 % quantile of the range of k standard normal numbers: the studentised range of known variance.
 
     The range is at most q with probability k ∫ φ(z) (Φ(z + q) - Φ(z))^(k - 1) dz, z the smallest of the numbers.
@@ -395,7 +395,7 @@ def pool_ranks(table: pd.DataFrame, cluster: Sequence) -> pd.DataFrame:
     from scipy.special import ndtri
 
     tail = (1 - LEVEL) / 2 / k
-    observed, random = student(tail, n) * averages.std(ddof=1), -ndtri(tail) * math.sqrt((k**2 - 1) / 12)
+    observed, random = t_quantile(tail, n) * averages.std(ddof=1), -ndtri(tail) * math.sqrt((k**2 - 1) / 12)
     half = np.maximum(observed, random) / math.sqrt(n)
     ends = {"low": (mean - half).clip(1, k), "high": (mean + half).clip(1, k)}
     return pd.DataFrame({"mean": mean, **ends}).sort_values("mean", kind="stable")

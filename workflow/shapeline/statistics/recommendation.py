@@ -1,7 +1,7 @@
 """Recommend the cheapest method that is non-inferior to the best one, by multiple comparisons with the best.
 
-The report pages, the index and the claims use this one rule. It accounts for a best method chosen from the same data:
-every method is compared with every one that could be the true best (Hsu 1981; 1996, chapter 4).
+The report pages, the index and the claims use this rule. It accounts for the choice of the best method from the same
+data: every method is compared with every one that could be the true best (Hsu 1981; 1996, chapter 4).
 """
 
 import math
@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from shapeline.statistics.bounds import MIN_BLOCKS, MIN_INSTANCES, Moments, is_enough, largest, moments, student, units
+from shapeline.statistics.bounds import MIN_BLOCKS, MIN_INSTANCES, Moments, is_enough, max_t, moments, t_quantile, units
 from shapeline.statistics.paired import POWER
 
 MARGIN = 0.05
 EQUAL_COST_RATIO = 1.05  # costs within this ratio are equal, since each method rounds a budget differently
-SCREEN_LEVEL, FINAL_LEVEL = 0.005, 0.045  # error rates of the screen for plainly worse methods and of the comparison
+SCREEN_LEVEL, FINAL_LEVEL = 0.005, 0.045  # error rates of the screen for plainly worse methods, and of the comparison
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class Recommendation:
             ends = f"{following.name}, by {following['low']:.3g} to {following['high']:.3g}{unit} ({level})"
             return f"every other method{among} is significantly worse; the next is {ends}"
         if self.outcome == "undecided":
-            near = f"The {_margin(self, unit)}"
+            range_text = f"The {_margin(self, unit)}"
             if self.safe:
-                near = f"{self.entry} can be used: {_non_inferior(self, unit, among)}"
-            return f"{_describe_further_instances(self)}. {near}"
-        reason = _non_inferior(self, unit, among)
+                range_text = f"{self.entry} can be used: {_state_bound(self, unit, among)}"
+            return f"{_describe_further_instances(self)}. {range_text}"
+        reason = _state_bound(self, unit, among)
         if self.rivals:
             verb = "is" if len(self.rivals) == 1 else "are"
             cheaper = f"{_enumerate(self.rivals)} {verb} cheaper and not significantly different"
@@ -115,7 +115,7 @@ class _Compared:
         target = (1 - share) * self.rows + share * self.end[:, None]
         gains = target[:, :, None] - self.rows[:, None, :]
         others = ~np.eye(k, dtype=bool)
-        quantiles = [largest(gains[:, own, others[own]], self.tail, both=True) for own in range(k)]
+        quantiles = [max_t(gains[:, method, others[method]], self.tail, both=True) for method in range(k)]
         return moments(gains), np.array(quantiles)
 
 
@@ -148,7 +148,7 @@ def recommend(
     poor methods do not widen the others' intervals), and 4.5 is for the others: plainly worse methods do not change the
     recommendation. Pages print `sentence()`. Hsu (1981), Edwards & Hsu (1983).
     """
-    table, blocks, absent = _complete(values, block)
+    table, blocks, absent = _select_complete(values, block)
     sign = -1 if better == "higher" else 1
     means = (sign * table).mean().sort_index().sort_values(kind="stable")
     entries = list(means.index)
@@ -167,30 +167,30 @@ def recommend(
         need = MIN_INSTANCES if block is None else math.ceil(MIN_BLOCKS * max(size, 1))
         return replace(unjudged, needed=float(need - len(table)))
     at_end = rows[:, entries.index(end)]
-    kept = _screen(rows, at_end, margin)
+    kept = _screen_out(rows, at_end, margin)
     low, high, status = bound_behind_best(rows, at_end, margin, kept)
     judged = replace(unjudged, bounds=unjudged.bounds.assign(low=low, high=high, status=status))
-    return _advice(judged, _Compared(rows[:, kept], at_end, margin), [entries[index] for index in kept], size)
+    return _decide(judged, _Compared(rows[:, kept], at_end, margin), [entries[index] for index in kept], size)
 
 
-def _complete(
+def _select_complete(
     values: pd.DataFrame, block: np.ndarray | None
 ) -> tuple[pd.DataFrame, np.ndarray | None, tuple[str, ...]]:
-    """Return the instances that all methods have, their blocks, and the methods left out with fewer than half."""
+    """Return the instances that all methods have, their blocks, and the omitted methods, with fewer than half."""
     values = values.replace([np.inf, -np.inf], np.nan)
     counts = values.notna().sum()
     absent = counts[(counts < counts.max() / 2) | (counts == 0)].index if len(counts) else []
     table = values.drop(columns=absent)
-    whole = table.notna().all(axis=1).to_numpy()
-    return table[whole], None if block is None else np.asarray(block)[whole], tuple(map(str, absent))
+    complete = table.notna().all(axis=1).to_numpy()
+    return table[complete], None if block is None else np.asarray(block)[complete], tuple(map(str, absent))
 
 
-def _screen(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
-    """Return the columns that are not plainly more than the margin worse than the first; each step is less strict."""
-    beyond = moments(rows - ((1 - share) * rows[:, :1] + share * end[:, None]))
+def _screen_out(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
+    """Return the columns that are not significantly behind the first by more than the margin, stepwise."""
+    excess = moments(rows - ((1 - share) * rows[:, :1] + share * end[:, None]))
     kept = list(range(rows.shape[1]))
     while True:
-        low = beyond.ends(_screen_quantile(len(kept), len(rows)))[0]
+        low = excess.ends(_screen_t(len(kept), len(rows)))[0]
         remaining = [index for index in kept if index == 0 or not low[index] > 0]
         if remaining == kept:
             return kept
@@ -203,11 +203,11 @@ def bound_behind_best(
     """Return simultaneous 95 % bounds of (own - best) per method, and its status, as in `Recommendation.bounds`.
 
     rows: (units, methods) losses, the least mean first; end: (units,) losses of the end of the span; share: the margin.
-    kept: the columns that `_screen` keeps. The others have the screen's intervals against the best mean.
+    kept: the columns that `_screen_out` keeps. The others have the screen's intervals against the best mean.
     """
-    kept = _screen(rows, end, share) if kept is None else kept
+    kept = _screen_out(rows, end, share) if kept is None else kept
     margin = share * max(float(np.mean(end) - np.mean(rows[:, 0])), 0.0)
-    low, high = moments(rows - rows[:, :1]).ends(_screen_quantile(rows.shape[1], len(rows)))
+    low, high = moments(rows - rows[:, :1]).ends(_screen_t(rows.shape[1], len(rows)))
     status = np.full(rows.shape[1], "plainly worse", dtype=object)
     low[kept], high[kept] = np.maximum(0.0, _bound_differences(_Compared(rows[:, kept], end, share), margin))
     status[kept] = np.where(high[kept] < margin, "within", np.where(low[kept] > 0, "worse", "undecided"))
@@ -216,9 +216,9 @@ def bound_behind_best(
     return low, high, status
 
 
-def _screen_quantile(entries: int, count: int) -> np.ndarray:
-    """Return the quantile of t for the screen of so many methods (Bonferroni, over all pairs)."""
-    return student(SCREEN_LEVEL / max(entries * (entries - 1), 1), count)
+def _screen_t(entries: int, count: int) -> np.ndarray:
+    """Return the quantile of t for the screen of `entries` methods (Bonferroni, over all pairs)."""
+    return t_quantile(SCREEN_LEVEL / max(entries * (entries - 1), 1), count)
 
 
 def _bound_differences(compared: _Compared, margin: float) -> tuple[np.ndarray, np.ndarray]:
@@ -230,17 +230,17 @@ def _bound_differences(compared: _Compared, margin: float) -> tuple[np.ndarray, 
     k = compared.rows.shape[1]
     if k == 1:
         return np.zeros(1), np.zeros(1)
-    own = np.eye(k, dtype=bool)
-    within, quantile = compared.ahead(compared.share)
-    surely = np.where(own, np.inf, within.ends(quantile[:, None])[0])  # [if best, own]
+    same = np.eye(k, dtype=bool)
+    leads, quantile = compared.ahead(compared.share)
+    lower = np.where(same, np.inf, leads.ends(quantile[:, None])[0])  # [if best, own]
     plain, quantile = compared.ahead(0.0)  # [if best, own]: the best minus own
-    lead = np.where(own, np.inf, -plain.ends(quantile[:, None])[1])  # lower bound of own minus best
-    beaten = (np.where(own, -np.inf, plain.ends(quantile[:, None])[0]) > 0).any(1)
+    lead = np.where(same, np.inf, -plain.ends(quantile[:, None])[1])  # lower bound of own minus best
+    beaten = (np.where(same, -np.inf, plain.ends(quantile[:, None])[0]) > 0).any(1)
     low = np.where(beaten[:, None], np.inf, lead).min(0)
-    return np.where(np.isinf(low), 0.0, low), margin - surely.min(0)  # inf: no other may be the best
+    return np.where(np.isinf(low), 0.0, low), margin - lower.min(0)  # inf: no other may be the best
 
 
-def _advice(advice: Recommendation, compared: _Compared, kept: list[str], size: float) -> Recommendation:
+def _decide(advice: Recommendation, compared: _Compared, kept: list[str], size: float) -> Recommendation:
     """Return the outcome from the status of each method; size: instances per unit."""
     bounds = advice.bounds
     best = bounds.index[0]
@@ -264,9 +264,9 @@ def _advice(advice: Recommendation, compared: _Compared, kept: list[str], size: 
 
 
 def _count_further(advice: Recommendation, compared: _Compared, pairs: list[tuple[int, int]], size: float) -> float:
-    """Return how many more instances decide every pair of (leader, rival) at the margin, with power 0.8.
+    """Return the number of further instances that decide every pair (leader, rival) at the margin, with power 0.8.
 
-    Where these exist already, return the number at which an interval is no wider than the margin.
+    If the data suffice for that already, return the number at which an interval is no wider than the margin.
     """
     from scipy.special import ndtri
 
@@ -275,23 +275,23 @@ def _count_further(advice: Recommendation, compared: _Compared, pairs: list[tupl
     gains, quantile = compared.ahead(compared.share)
     means, have, most = compared.rows.mean(0), len(compared.rows), 0.0
     for first, second in pairs:
-        spread = max(gains.error[first, second], gains.error[second, first]) * math.sqrt(have)
+        deviation = max(gains.error[first, second], gains.error[second, first]) * math.sqrt(have)
         top = max(quantile[first], quantile[second])
-        planned = ((top + ndtri(POWER)) * spread / max(advice.margin, means[second] - means[first])) ** 2
-        most = max(most, planned if planned > have else (2 * top * spread / advice.margin) ** 2)
+        planned = ((top + ndtri(POWER)) * deviation / max(advice.margin, means[second] - means[first])) ** 2
+        most = max(most, planned if planned > have else (2 * top * deviation / advice.margin) ** 2)
     return float(max(1, math.ceil((most - have) * size)))
 
 
-def _non_inferior(advice: Recommendation, unit: str, among: str) -> str:
+def _state_bound(advice: Recommendation, unit: str, among: str) -> str:
     """Return the bound of the chosen method's difference to the best."""
     behind = advice.bounds["high"][advice.entry]
     best = f"the best method{among}"
     if not behind > 0:
         return f"no other method{among} is better (upper simultaneous 95 % bound 0{unit}; {_margin(advice, unit)})"
-    near = f"non-inferior to {best}, at most {behind:.3g}{unit} worse"
+    reason = f"non-inferior to {best}, at most {behind:.3g}{unit} worse"
     if advice.entry == advice.bounds.index[0]:
-        near = f"it has the best mean{among}, and no other method is better by more than {behind:.3g}{unit}"
-    return f"{near} (upper simultaneous 95 % bound; {_margin(advice, unit)})"
+        reason = f"it has the best mean{among}, and no other method is better by more than {behind:.3g}{unit}"
+    return f"{reason} (upper simultaneous 95 % bound; {_margin(advice, unit)})"
 
 
 def _margin(advice: Recommendation, unit: str) -> str:
@@ -303,7 +303,7 @@ def _margin(advice: Recommendation, unit: str) -> str:
 
 
 def _describe_further_instances(advice: Recommendation) -> str:
-    """Return how many more instances to explain, or what to do where none are left."""
+    """Return the number of further instances to explain, or the advice if none are left."""
     instead = "raise the budget, widen the margin, or choose the cheaper method"
     if advice.exhausted:
         return f"all {advice.available} instances are explained; {instead}"

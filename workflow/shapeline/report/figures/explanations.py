@@ -24,7 +24,7 @@ from shapeline.report.elements import (
 )
 from shapeline.report.figures.score_maps import scale_tones
 from shapeline.report.formatting import format_evaluations, number
-from shapeline.statistics.bounds import moments, student
+from shapeline.statistics.bounds import moments, t_quantile
 
 MAX_BARS = 14  # features with their own bar
 MAX_VECTOR_DOTS = 500  # more dots are rasterised in an SVG
@@ -366,7 +366,7 @@ def _blend(shares: np.ndarray) -> np.ndarray:
 def mean_intervals(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return means (d,) and ends of 95 % intervals over instances, NaN for one; nonnegative sizes clip at 0."""
     each = moments(sizes)
-    half = each.error * student(0.025, each.units)
+    half = each.error * t_quantile(0.025, each.units)
     low = each.mean - half
     return each.mean, low if (sizes < 0).any() else np.maximum(low, 0.0), each.mean + half
 

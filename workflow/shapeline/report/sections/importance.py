@@ -18,7 +18,7 @@ from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import format_count, interval, number
 from shapeline.report.sections import images, texts
 from shapeline.report.sections.images import colour_image, explorer, list_words, mean_map, to_data_uri
-from shapeline.statistics.bounds import student
+from shapeline.statistics.bounds import t_quantile
 
 MAX_NAMED = 3  # features at the top of the page
 MAX_ROWS = 14  # features or words of a table
@@ -221,7 +221,7 @@ def mean_words(results: Results, entry: str) -> pd.DataFrame:
     result = each.groupby(["group", "word"]).agg(["mean", "sem", "size"]).reset_index()
     several = result[result["size"] >= MIN_INSTANCES]
     result = several if len(several) >= MAX_NAMED else result
-    half = result["sem"] * student(0.025, np.maximum(result["size"].to_numpy(), 2))
+    half = result["sem"] * t_quantile(0.025, np.maximum(result["size"].to_numpy(), 2))
     result = result.assign(low=result["mean"] - half, high=result["mean"] + half, texts=result["size"])
     return result.drop(columns=["sem", "size"]).sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
