@@ -9,7 +9,7 @@ from . import games
 
 def test_the_game_of_tables_has_their_values_and_shapley_values():
     tables = np.array([games.table(5, seed) for seed in range(3)])
-    played = accuracy_games.from_tables("tables", tables)
+    played = accuracy_games.build_game("tables", tables)
     np.testing.assert_allclose(played.exact, [games.shapley(table) for table in tables], atol=1e-12)
     masks = np.random.default_rng(0).random((3, 7, 5)) < 0.5
     expected = [games.look_up(table, mask) for table, mask in zip(tables, masks, strict=True)]
@@ -36,7 +36,7 @@ def test_exact_values_of_trained_models_add_up(name):
 
 def test_a_line_says_whose_error_is_less():
     tables = np.array([np.tanh(games.linear(np.random.default_rng(seed).normal(size=8))) for seed in range(4)])
-    played = accuracy_games.from_tables("tanh", tables)
+    played = accuracy_games.build_game("tanh", tables)
     text, ratio = accuracy.line(played, 8, 2)
     assert text.startswith("tanh") and " 8d " in text and f"{ratio:6.3f}" in text
     assert 0 < ratio < 0.7
@@ -58,7 +58,7 @@ def test_an_oracle_has_the_games_own_variances_and_is_exact_where_all_is_asked()
     weight = rng.normal(size=d)
     known = np.exp(-odd.sum(axis=1) + odd @ weight)
     np.testing.assert_allclose(oracle.variances(known, odd), known, rtol=0.02)  # but for what keeps the fit regular
-    played = accuracy_games.from_tables("random", rng.normal(size=(3, 2**d)))
+    played = accuracy_games.build_game("random", rng.normal(size=(3, 2**d)))
     scores, _, _ = oracle.oracle(played, 2**d, 0)
     np.testing.assert_allclose(scores, played.exact, atol=1e-6)
     values = rng.normal(size=2**d)
