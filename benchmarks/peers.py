@@ -55,14 +55,14 @@ def _shap_permutation(game, case: Case, budget: int):
 def _shap_partition(game, case: Case, budget: int):
     import shap
 
-    from shapeline.third_party.shap_methods import NODES, halves
+    from shapeline.third_party.shap_methods import BATCH_NODES, build_linkage
 
     def masker(mask: np.ndarray, x: np.ndarray) -> np.ndarray:
         return (mask * x)[None]
 
-    masker.shape, masker.clustering, masker.immutable_outputs = (1, game.d), halves(case.features.shape), True
+    masker.shape, masker.clustering, masker.immutable_outputs = (1, game.d), build_linkage(case.features.shape), True
     explainer = shap.PartitionExplainer(game, masker)
-    explainer(np.ones((1, game.d)), max_evals=budget, batch_size=NODES, silent=True)
+    explainer(np.ones((1, game.d)), max_evals=budget, batch_size=BATCH_NODES, silent=True)
 
 
 def _captum(name: str, per_call: int) -> Callable:

@@ -67,14 +67,14 @@ def test_an_explanation_is_drawn_without_a_model(found):
 def test_measures_by_hand(found):
     game = found.game
     np.testing.assert_allclose(found.scores, [1.5, 1.5, 1, 0], atol=1e-12)
-    assert estimates.rmse([1.5, 1.5, 1, 1], found.scores) == pytest.approx(0.5)
+    assert estimates.compute_rmse([1.5, 1.5, 1, 1], found.scores) == pytest.approx(0.5)
     assert estimates.top_k_drop(game, found.scores, 1) == 0
     assert estimates.top_k_drop(game, found.scores, 2) == 3
-    np.testing.assert_allclose(estimates.curve(game, found.scores), [4, 4, 1, 0, 0])
-    np.testing.assert_allclose(estimates.curve(game, found.scores, "insertion"), [0, 3, 3, 4, 4])
-    assert estimates.citation(found.scores, [0, 1]) == (1, 1)
-    assert estimates.citation(found.scores, [0], k=4) == (pytest.approx(1 / 3), 1)
-    assert estimates.citation([0, 0, 0, 0], [1]) == (0, 0)
+    np.testing.assert_allclose(estimates.compute_curve(game, found.scores), [4, 4, 1, 0, 0])
+    np.testing.assert_allclose(estimates.compute_curve(game, found.scores, "insertion"), [0, 3, 3, 4, 4])
+    assert estimates.measure_citation(found.scores, [0, 1]) == (1, 1)
+    assert estimates.measure_citation(found.scores, [0], k=4) == (pytest.approx(1 / 3), 1)
+    assert estimates.measure_citation([0, 0, 0, 0], [1]) == (0, 0)
 
 
 def test_datamodeling_score_is_the_rank_correlation(found):
@@ -87,6 +87,6 @@ def test_datamodeling_score_is_the_rank_correlation(found):
 
 def test_bad_input_is_one_line(found):
     with pytest.raises(ShapelineError, match="support is"):
-        estimates.citation(found.scores, [7])
+        estimates.measure_citation(found.scores, [7])
     with pytest.raises(ShapelineError, match="'deletion' or 'insertion'"):
-        estimates.curve(found.game, found.scores, "removal")
+        estimates.compute_curve(found.game, found.scores, "removal")

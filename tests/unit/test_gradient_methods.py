@@ -192,7 +192,7 @@ def test_a_gap_is_large_against_what_was_gained():
     scores = np.array([[1.0, 1], [1, 1], [3, -3], [3, -3], [0, 0]])
     said = methods.measure_completeness(scores, np.array([2.2, 2.3, 0.05, 0.07, 0]))
     np.testing.assert_allclose(said["completeness_gap"], [0.2, 0.3, 0.05, 0.07, 0])
-    assert said["warning"] == [None, methods.LARGE_GAP, None, methods.LARGE_GAP, None]
+    assert said["warning"] == [None, methods.GAP_WARNING, None, methods.GAP_WARNING, None]
 
 
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
@@ -201,7 +201,7 @@ def test_every_complete_method_flags_a_large_gap(digits, framework):
     for settings in ({"method": "integrated_gradients", "steps": 2}, {"method": "expected_gradients", "samples": 1}):
         asked = digits[framework], IMAGES, TARGETS, settings, PATCHES, reference
         (found,) = questions.attribute(*asked, instances=IDS, on_error="fail")
-        assert methods.LARGE_GAP in found.warning, settings["method"]
+        assert methods.GAP_WARNING in found.warning, settings["method"]
     settings = {"method": "integrated_gradients", "steps": 50}
     assert questions.attribute(digits[framework], *asked[1:3], settings, *asked[4:])[0].warning == [None] * 5
 
@@ -389,7 +389,7 @@ def calls(framework, digits, text) -> dict:
 def test_twins_agree_also_in_passes_of_other_sizes(digits, text, monkeypatch):
     wanted = calls(0, digits, text)
     for rows in (256, 7, 1):
-        monkeypatch.setattr(methods, "MAX_ROWS", rows)
+        monkeypatch.setattr(methods, "MAX_PASS_ROWS", rows)
         for framework in (0, 1):
             for key, found in calls(framework, digits, text).items():
                 np.testing.assert_allclose(found[0], wanted[key][0], atol=1e-4 if framework else 1e-5, err_msg=key)

@@ -180,7 +180,7 @@ def test_padding_along_the_path_is_that_of_the_input(framework):
 @pytest.mark.parametrize("kind", ["images", "tokens"])
 def test_the_frameworks_agree(images, text, monkeypatch, kind, small):
     if small:
-        monkeypatch.setattr(methods, "MAX_ROWS", 4)
+        monkeypatch.setattr(methods, "MAX_PASS_ROWS", 4)
     if kind == "images":
         (one, other), (inputs, features) = images, (IMAGES, PIXELS)
         own = Reference(None, lambda images: np.stack([images / 2, 1 - images], axis=1))

@@ -92,8 +92,8 @@ def test_the_device_and_the_engine_grow_the_same_trees(value, shifts, monkeypatc
     settings = {"method": "h_shap", "min_size": 2, "mode": "relative", "threshold": 50.0}
     settings |= {"shifts": shifts} if shifts else {}
     found = explain(model, inputs, settings, features, targets, reference, value=value)
-    monkeypatch.setattr(methods, "ON_DEVICE", {})
-    monkeypatch.setattr(methods, "BLOCK_BYTES", 5000)
+    monkeypatch.setattr(methods, "DEVICE_EVALUATORS", {})
+    monkeypatch.setattr(methods, "MAX_BLOCK_BYTES", 5000)
     general = explain(model, inputs, settings, features, targets, reference, value=value)
     np.testing.assert_allclose(found.scores, general.scores, atol=1e-12)
     np.testing.assert_array_equal(found.evaluations, general.evaluations)
@@ -149,9 +149,9 @@ def test_a_failure_names_the_instance():
     for on_device in (True, False):
         with pytest.MonkeyPatch.context() as patched, pytest.raises(ShapelineError, match="instance 71,"):
             if not on_device:
-                patched.setattr(methods, "ON_DEVICE", {})
+                patched.setattr(methods, "DEVICE_EVALUATORS", {})
             game = Game(model, Reference(inputs[:1]), pixels(6, 6), "probability")
-            evaluate = methods.evaluator(game, inputs, np.zeros(3, int))
+            evaluate = methods.build_evaluator(game, inputs, np.zeros(3, int))
             try:
                 exploration.explore(evaluate, 3, (6, 6), 1)
             except ShapelineError as error:
@@ -469,7 +469,7 @@ def test_a_node_costs_fourteen_evaluations_and_values_are_used_again():
     inner = Bright(decisive)
     model, ones = adapters.wrap(inner), np.ones((1, 1, 8, 8), np.float32)
     game = Game(model, Reference(0 * ones), pixels(8, 8), "probability")
-    evaluate = methods.evaluator(game, ones, np.array([1]))
+    evaluate = methods.build_evaluator(game, ones, np.array([1]))
     inner.rows = 0
     found = exploration.explore(evaluate, 1, (8, 8), 1)
     split = {

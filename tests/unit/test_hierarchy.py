@@ -265,7 +265,7 @@ def test_percentiles_are_numpys():
     groups = groups[groups != 2]
     values = random.normal(size=len(groups)).round(1)
     for percent in (0, 10, 33.3, 70, 100):
-        found = exploration._percentiles(values, groups, 6, percent)
+        found = exploration._percentile_of(values, groups, 6, percent)
         for group in set(groups):
             assert found[group] == pytest.approx(np.percentile(values[groups == group], percent))
 

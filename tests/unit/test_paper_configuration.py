@@ -70,7 +70,7 @@ def leaves(sides: tuple[int, int], min_size: int) -> set[tuple[int, int]]:
     """The sides of the leaves of an image all of which is relevant."""
     nodes, found = np.array([[0, sides[0], 0, sides[1]]]), set()
     while len(nodes):
-        children, players = exploration._quadrants(nodes, min_size)
+        children, players = exploration._split_quadrants(nodes, min_size)
         found |= {(int(bottom - top), int(right - left)) for top, bottom, left, right in nodes[players == 1]}
         nodes = children[(np.arange(4) < players[:, None]) & (players[:, None] > 1)]
     return found

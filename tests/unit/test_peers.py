@@ -158,15 +158,15 @@ def test_shap_partition_is_ours_where_it_follows_one_branch(model):
 
 @needs_shap
 def test_the_tree_halves_the_longest_side():
-    from shapeline.third_party.shap_methods import halves
+    from shapeline.third_party.shap_methods import build_linkage
 
-    tree = halves((2, 4))
+    tree = build_linkage((2, 4))
     members = {leaf: {leaf} for leaf in range(8)}
     for row, (left, right, _, size) in enumerate(tree):
         members[8 + row] = members[left] | members[right]
         assert len(members[8 + row]) == size
     assert {frozenset(members[child]) for child in tree[-1, :2]} == {frozenset({0, 1, 4, 5}), frozenset({2, 3, 6, 7})}
-    assert len(tree) == 7 and halves((5,))[-1, 3] == 5
+    assert len(tree) == 7 and build_linkage((5,))[-1, 3] == 5
 
 
 @needs_shap

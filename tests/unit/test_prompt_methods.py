@@ -30,12 +30,12 @@ def value_of(found, kept):
 def test_levels_of_borders_and_cuts():
     context = ["One two. Three four five.", "Six seven."]
     prompt = build_prompt("Why?", context, "word", None, True)
-    np.testing.assert_array_equal(estimates.border_levels(prompt), [0, 1, 0, 0, 2, 0])
+    np.testing.assert_array_equal(estimates.find_border_levels(prompt), [0, 1, 0, 0, 2, 0])
     chat = [{"role": "user", "content": "A b. C"}, {"role": "assistant", "content": "D"}]
     chat = [*chat, {"role": "user", "content": "Why?"}]
-    np.testing.assert_array_equal(estimates.border_levels(build_prompt(chat, None, "word", None, True)), [0, 1, 3])
-    np.testing.assert_array_equal(estimates.border_levels(build_prompt(chat, None, "message", None, True)), [3])
-    levels = estimates.border_levels(prompt)
+    np.testing.assert_array_equal(estimates.find_border_levels(build_prompt(chat, None, "word", None, True)), [0, 1, 3])
+    np.testing.assert_array_equal(estimates.find_border_levels(build_prompt(chat, None, "message", None, True)), [3])
+    levels = estimates.find_border_levels(prompt)
     first, second = estimates.cut(np.array([[0, 1, 0, 7], [0, 1, 0, 5], [0, 1, 2, 5]]), levels)
     np.testing.assert_array_equal(first[:, 3], [5, 2, 3])
     np.testing.assert_array_equal(second[:, 2], [5, 2, 3])

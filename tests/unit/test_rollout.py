@@ -55,31 +55,31 @@ def test_one_layer_by_hand():
 
 def test_two_layers_are_the_sum_over_all_paths():
     layers = drawn(0, layers=3)
-    found = torch_gradients.rollout(layers).numpy()
+    found = torch_gradients.roll_out(layers).numpy()
     mixed = [(layer.mean(1).numpy() + np.eye(5)) / 2 for layer in layers]
     for row, end, start in itertools.product(range(2), range(5), range(5)):
         paths = itertools.product(range(5), repeat=2)
         each = (mixed[2][row, end, b] * mixed[1][row, b, a] * mixed[0][row, a, start] for a, b in paths)
         assert found[row, end, start] == pytest.approx(sum(each), abs=1e-12)
     np.testing.assert_allclose(found.sum(-1), 1)
-    backwards = torch_gradients.rollout(layers[::-1]).numpy()
+    backwards = torch_gradients.roll_out(layers[::-1]).numpy()
     assert np.abs(backwards - found).max() > 0.01
 
 
 def test_attention_that_does_not_sum_to_one_is_normalised():
     """What a sparse or a gated layer keeps of its softmax."""
     (layer,) = drawn(1)
-    found = torch_gradients.rollout([layer * 0.5])
+    found = torch_gradients.roll_out([layer * 0.5])
     np.testing.assert_allclose(found, (layer.mean(1) * 0.5 + torch.eye(5)) / 1.5)
 
 
 def test_the_first_token_is_read_and_of_a_decoder_the_last_that_is_there():
     layers = drawn(2, layers=2)
-    np.testing.assert_array_equal(torch_gradients.select_read_row(layers), torch_gradients.rollout(layers)[:, 0])
+    np.testing.assert_array_equal(torch_gradients.select_read_row(layers), torch_gradients.roll_out(layers)[:, 0])
     layers = drawn(3, layers=2, causal=True)
     for layer in layers:
         layer[1, :, :, 3:] = 0  # the second row is two shorter
-    whole = torch_gradients.rollout(layers)
+    whole = torch_gradients.roll_out(layers)
     np.testing.assert_array_equal(torch_gradients.select_read_row(layers), torch.stack([whole[0, 4], whole[1, 2]]))
 
 

@@ -48,7 +48,7 @@ class PromptComparison(Comparison):
 
         leading = self.explanations[self.recommended or next(iter(self.explanations))]
         coloured = "".join(each.plot("text")._repr_html_() for each in leading)
-        about = leading[0].unit, estimates.WITHOUT_UNIT, coloured
+        about = leading[0].unit, estimates.UNITLESS_METHODS, coloured
         explored = plots.explore_prompts(self.every, self.recommended, *about)
         return drawing.save_page("Comparison of methods", drawing.comparison_head(self) + explored, path)
 
@@ -114,7 +114,7 @@ def compare_generation(
     first = [first] if isinstance(first, PromptExplanation) else first
     support = _check_support(support, first)
     result, notes = _explain_prompts(first, comparison.read_entries(methods), evaluations, repeats, seed)
-    least = min(exact_parts, estimates.MAX_EXACT)
+    least = min(exact_parts, estimates.MAX_EXACT_PARTS)
     exact = [
         _estimate(one, parse({"method": "shapley"}), 2 ** len(one), 0) if len(one) <= least else None for one in first
     ]

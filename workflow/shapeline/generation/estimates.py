@@ -24,16 +24,16 @@ from shapeline.methods.settings import MethodSettings
 from shapeline.metrics.error import correlate, match_scale
 
 Values = Callable[[np.ndarray], np.ndarray]  # of coalitions (K, d), (K,)
-LEVELS = ("sentence", "passage")  # by decreasing depth; a border between messages is above both
-MAX_EXACT = 12  # parts
-TIES = 1e-12
-ROUNDING = 1e-6  # of the range of values, and of the largest score: what single precision may hide
-WITHOUT_UNIT = ("h_shap", "attention_rollout", "attn_lrp")  # methods whose scores are not in nats
+LEVELS = ("sentence", "passage")  # by decreasing depth; borders between messages are above both
+MAX_EXACT_PARTS = 12
+TIE_TOLERANCE = 1e-12
+ROUNDING = 1e-6  # rounding of single precision, relative to the range of values and to the largest score
+UNITLESS_METHODS = ("h_shap", "attention_rollout", "attn_lrp")  # methods whose scores are not in nats
 
 
-def border_levels(prompt: Prompt) -> np.ndarray:
+def find_border_levels(prompt: Prompt) -> np.ndarray:
     """Return the level (d - 1,) of the border behind each part but the last: 0 inside a sentence, then by LEVELS."""
-    units = [_units(prompt, number) for number in range(len(prompt.contents))]
+    units = [_number_units(prompt, number) for number in range(len(prompt.contents))]
     order = np.concatenate(units)
     if len(order) < prompt.d:  # messages that are parts
         return np.full(prompt.d - 1, len(LEVELS) + 1)
@@ -42,7 +42,7 @@ def border_levels(prompt: Prompt) -> np.ndarray:
     return (differs * np.arange(1, differs.shape[1] + 1)).max(axis=1, initial=0)
 
 
-def _units(prompt: Prompt, number: int) -> np.ndarray:
+def _number_units(prompt: Prompt, number: int) -> np.ndarray:
     """Return a row per part of a message: numbers of the part, its sentence, its passage and the message."""
     content = prompt.contents[number]
     text, index, rows = content.render(np.ones(prompt.d, bool)), 0, []
@@ -60,8 +60,8 @@ def cut(nodes: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     left, right = nodes[:, 2:3], nodes[:, 3:]
     borders = np.arange(1, len(levels) + 1)
     inside = (borders > left) & (borders < right)
-    near = -np.abs(2 * borders - left - right)
-    rank = np.where(inside, levels * (4 * len(levels) + 4) + near, np.iinfo(np.int64).min)
+    closeness = -np.abs(2 * borders - left - right)
+    rank = np.where(inside, levels * (4 * len(levels) + 4) + closeness, np.iinfo(np.int64).min)
     index = borders[rank.argmax(axis=1)]
     first, second = nodes.copy(), nodes.copy()
     first[:, 3], second[:, 2] = index, index
@@ -70,32 +70,32 @@ def cut(nodes: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def partition(values: Values, prompt: Prompt, evaluations: int) -> tuple[np.ndarray, int]:
     """Return Owen values (d,) on the text's tree, refined as by shap's PartitionExplainer, and evaluations."""
-    levels = border_levels(prompt)
+    levels = find_border_levels(prompt)
     result = methods.partition(
-        _evaluator(values, prompt.d), 1, (prompt.d,), evaluations, cut=lambda nodes: cut(nodes, levels)
+        _build_evaluator(values, prompt.d), 1, (prompt.d,), evaluations, cut=lambda nodes: cut(nodes, levels)
     )
     return result.scores[0, 0], int(result.evaluations[0])
 
 
 def h_shap(values: Values, prompt: Prompt, threshold: float, mode: str, leaf_score: str) -> tuple[np.ndarray, int]:
     """Return hierarchical Shapley values (d,) on the text's tree (Teneggi et al. 2021), and the evaluations."""
-    levels = border_levels(prompt)
+    levels = find_border_levels(prompt)
 
     def split(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        whole = nodes[:, 3] - nodes[:, 2] < 2
+        is_leaf = nodes[:, 3] - nodes[:, 2] < 2
         children = np.zeros((len(nodes), 2, 4), np.int64)
         children[:, 0] = nodes
-        if not whole.all():
-            children[~whole] = np.stack(cut(nodes[~whole], levels), axis=1)
-        return children, np.where(whole, 1, 2)
+        if not is_leaf.all():
+            children[~is_leaf] = np.stack(cut(nodes[~is_leaf], levels), axis=1)
+        return children, np.where(is_leaf, 1, 2)
 
     root, sides = np.array([[0, 1, 0, prompt.d]]), (1, prompt.d)
-    evaluate = _evaluator(values, prompt.d)
+    evaluate = _build_evaluator(values, prompt.d)
     explored = exploration.explore_trees(evaluate, root, split, sides, threshold, mode, leaf_score, ROUNDING)
     return explored.maps(0)[0][0], int(explored.evaluations[0])
 
 
-def _evaluator(values: Values, d: int) -> exploration.Evaluate:
+def _build_evaluator(values: Values, d: int) -> exploration.Evaluate:
     def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
         still, columns = np.zeros((len(instances), 2), np.int64), np.arange(d)
         masks = exploration.encode(rectangles, still, columns[:1], columns)[1] != 0
@@ -104,12 +104,12 @@ def _evaluator(values: Values, d: int) -> exploration.Evaluate:
     return evaluate
 
 
-CAPTUM = "peer_captum_llm"
+CAPTUM_METHOD = "peer_captum_llm"
 # The result of a method of SCORERS: scores (d,), or (T, d) per token where requested, and evaluations.
 Scores = tuple[np.ndarray, int]
 
 
-def _hierarchical(scores: Callable[..., Scores]) -> Callable[..., Scores]:
+def _score_hierarchically(scores: Callable[..., Scores]) -> Callable[..., Scores]:
     def score(game: Any, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
         if by_token:
             raise ShapelineError(f"{WHERE}: hierarchical methods give no scores of tokens; choose value='sum'.")
@@ -146,10 +146,10 @@ def _score_tokens(name: str) -> Callable[..., Scores]:
 
 def _captum(game: Any, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
     if not is_installed("captum"):
-        raise ShapelineError(f"{CAPTUM}: {describe_missing('captum')}")
+        raise ShapelineError(f"{CAPTUM_METHOD}: {describe_missing('captum')}")
     captum_llm = importlib.import_module("shapeline.third_party.captum_methods")  # which imports captum
     return captum_llm.explain(
-        _find_model(game, CAPTUM), evaluations=evaluations, seed=seed, by_token=by_token, **parameters
+        _find_model(game, CAPTUM_METHOD), evaluations=evaluations, seed=seed, by_token=by_token, **parameters
     )
 
 
@@ -162,16 +162,16 @@ def _find_model(game: Any, name: str) -> Any:
 
 TOKEN_METHODS = ("gradient_x_input", "integrated_gradients", "attention_rollout", "attn_lrp")
 SCORERS: dict[str, Callable[..., Scores]] = {
-    "h_shap": _hierarchical(_h_shap),
-    "partition": _hierarchical(_partition),
-    CAPTUM: _captum,
+    "h_shap": _score_hierarchically(_h_shap),
+    "partition": _score_hierarchically(_partition),
+    CAPTUM_METHOD: _captum,
     **{name: _score_tokens(name) for name in TOKEN_METHODS},
 }
 
 
 VALUES = ("sum", "mean", "token")
 ALIASES = {"leave_one_out": "occlusion", "exact": "shapley"}
-MODEL_METHODS = (*TOKEN_METHODS, CAPTUM)  # methods that evaluate the model directly
+MODEL_METHODS = (*TOKEN_METHODS, CAPTUM_METHOD)  # methods that evaluate the model directly
 
 
 # From values of the answer (K,) and its tokens (T, K) to scores (d,) and (T, d), each with standard errors or None.
@@ -198,31 +198,30 @@ class Estimate:
 
 
 def estimate(game: PromptGame, method: MethodSettings, evaluations: int, value: str = "sum", seed: int = 0) -> Estimate:
-    """Return the scores of a method. value: one of VALUES; evaluations: their number, unless the method has a stopping
-    rule.
+    """Return the scores of a method. value: one of VALUES; evaluations: ignored if the method has a stopping rule.
 
     seconds: of the method, plus its evaluations at the game's mean rate, so that they do not depend on coalitions that
-    the game had evaluated before.
+    the game has evaluated before.
     """
-    began, spent = time.perf_counter(), game.seconds
+    began, seconds_before = time.perf_counter(), game.seconds
     read = (
         _estimate_by_scorer if method.name in SCORERS else _estimate_in_rounds if method.until else _estimate_by_design
     )
-    (scores, error, tokens, spread), count, masks, *warning = read(game, method, evaluations, value, seed)
-    by_token = _values(game, masks.masks, value)
+    (scores, error, tokens, token_error), count, masks, *warning = read(game, method, evaluations, value, seed)
+    by_token = _compute_values(game, masks.masks, value)
     if value == "token":
         scores = tokens = tokens.T
-        error = None if spread is None else spread.T
+        error = None if token_error is None else token_error.T
     elif tokens is not None:
         tokens = reconcile(scores, tokens, by_token)
     total = by_token.sum(axis=1)
     ends = float(total[masks.full]), float(total[masks.empty])
-    own = time.perf_counter() - began - (game.seconds - spent)
-    took = own + (count * game.seconds / len(game.known) if method.name not in MODEL_METHODS else 0.0)
-    return Estimate(method.name, scores, error, tokens, *ends, masks.masks, by_token, count, took, *warning)
+    method_seconds = time.perf_counter() - began - (game.seconds - seconds_before)
+    seconds = method_seconds + (count * game.seconds / len(game.known) if method.name not in MODEL_METHODS else 0.0)
+    return Estimate(method.name, scores, error, tokens, *ends, masks.masks, by_token, count, seconds, *warning)
 
 
-def _values(game: PromptGame, masks: np.ndarray, value: str) -> np.ndarray:
+def _compute_values(game: PromptGame, masks: np.ndarray, value: str) -> np.ndarray:
     """Return values (K, T) of the answer's tokens, which sum to the value."""
     by_token = game.values(masks) * game.signs
     return by_token / max(np.sum(game.signs > 0), 1) if value == "mean" else by_token
@@ -231,7 +230,7 @@ def _values(game: PromptGame, masks: np.ndarray, value: str) -> np.ndarray:
 def _estimate_by_design(game: PromptGame, method: MethodSettings, evaluations: int, value: str, seed: int) -> tuple:
     """Return the reader's result, the evaluations and the coalitions of a method that is a design."""
     read, count, masks = _plan(method, game.d, evaluations, seed)
-    by_token = _values(game, masks.masks, value)[:count]
+    by_token = _compute_values(game, masks.masks, value)[:count]
     return read(by_token.sum(axis=1), by_token.T), count, masks
 
 
@@ -242,8 +241,8 @@ def _estimate_in_rounds(game: PromptGame, method: MethodSettings, _: int, value:
     """
     last: list[tuple[Design, MergedDesigns]] = []
 
-    def select(spent: int) -> Batch:
-        design = method.build((game.d,), spent / game.d, seed)
+    def select(evaluations: int) -> Batch:
+        design = method.build((game.d,), evaluations / game.d, seed)
         masks = merge_designs([design], game.d)
         last[:] = [(design, masks)]
 
@@ -253,13 +252,13 @@ def _estimate_in_rounds(game: PromptGame, method: MethodSettings, _: int, value:
 
         return Batch(masks.masks[None], masks.full, masks.empty, masks.distinct, read)
 
-    batches = [lambda positions, spent=spent: select(spent) for spent in method.rounds(game.d)]
+    batches = [lambda positions, evaluations=evaluations: select(evaluations) for evaluations in method.rounds(game.d)]
     rounds = Rounds(np.arange(1), batches, method.until, method.method.convergence_rate, method.method.min_rounds)
-    answer = rounds.explain(lambda rows, masks: _values(game, masks[0], value).sum(axis=1)[None])[0]
+    answer = rounds.explain(lambda rows, masks: _compute_values(game, masks[0], value).sum(axis=1)[None])[0]
     [(design, masks)] = last
-    by_token = _values(game, masks.masks, value)[: design.evaluations]
-    scores, _, tokens, spread = _reader(method, design)(by_token.sum(axis=1), by_token.T)
-    result = scores, answer.standard_error[0], tokens, spread
+    by_token = _compute_values(game, masks.masks, value)[: design.evaluations]
+    scores, _, tokens, token_error = _build_reader(method, design)(by_token.sum(axis=1), by_token.T)
+    result = scores, answer.standard_error[0], tokens, token_error
     return result, design.evaluations, masks, answer.details["warning"][0]
 
 
@@ -276,10 +275,10 @@ def _estimate_by_scorer(game: PromptGame, method: MethodSettings, evaluations: i
 def _plan(method: MethodSettings, d: int, evaluations: int, seed: int) -> tuple[Reader, int, MergedDesigns]:
     """Return the reader of scores, the number of coalitions, and the coalitions followed by the empty and full ones."""
     if method.name == "random":
-        alone = sample(d, [0], seed)[0][0]
+        constant = sample(d, [0], seed)[0][0]
 
         def read(total: np.ndarray, tokens: np.ndarray) -> tuple:
-            return alone, None, np.tile(alone / len(tokens), (len(tokens), 1)), None
+            return constant, None, np.tile(constant / len(tokens), (len(tokens), 1)), None
 
         return read, 0, merge_designs([Design(np.zeros((0, d), bool), np.zeros((d, 0)))], d)
     if not method.method.is_design:
@@ -288,7 +287,7 @@ def _plan(method: MethodSettings, d: int, evaluations: int, seed: int) -> tuple[
             f"{WHERE}: {method.name} does not explain prompts; choose a method of coalitions, or {others}."
         )
     design = method.build((d,), evaluations / d, seed)
-    return _reader(method, design), design.evaluations, merge_designs([design], d)
+    return _build_reader(method, design), design.evaluations, merge_designs([design], d)
 
 
 def reconcile(scores: np.ndarray, tokens: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -310,36 +309,36 @@ def _read_plainly(method: MethodSettings, design: Design, values: np.ndarray) ->
         scores = design.attribute(values)
         return scores, np.zeros(scores.shape)
     if method.read_stack:
-        return method.read_stack(_stack(design, values), values)[:2]
+        return method.read_stack(_stack_masks(design, values), values)[:2]
     return method.read(design, values)[:2] if method.read else (design.attribute(values), None)
 
 
-def _stack(design: Design, values: np.ndarray) -> np.ndarray:
+def _stack_masks(design: Design, values: np.ndarray) -> np.ndarray:
     """Return the masks (m, K, d) for values (m, K) of one design."""
     return np.broadcast_to(design.masks, (len(values), *design.masks.shape))
 
 
-def _reader(method: MethodSettings, design: Design) -> Reader:
+def _build_reader(method: MethodSettings, design: Design) -> Reader:
     """Return the reader of a design's values."""
 
     def read(total: np.ndarray, tokens: np.ndarray) -> tuple:
         scores, error = _read_plainly(method, design, total[None])
         if method.read_outputs:
-            by_token, spread = method.read_outputs(_stack(design, tokens), tokens)[:2]  # without pairs
+            by_token, token_error = method.read_outputs(_stack_masks(design, tokens), tokens)[:2]  # without pairs
         else:
-            by_token, spread = _read_plainly(method, design, tokens)
-        return scores[0], None if error is None else error[0], by_token, spread
+            by_token, token_error = _read_plainly(method, design, tokens)
+        return scores[0], None if error is None else error[0], by_token, token_error
 
     return read
 
 
-def rmse(scores: np.ndarray, exact: np.ndarray) -> float:
+def compute_rmse(scores: np.ndarray, exact: np.ndarray) -> float:
     """Return the root mean square error of scores (d,) in nats."""
     return float(np.sqrt(np.mean((np.asarray(scores) - exact) ** 2)))
 
 
 def top_k_drop(game: PromptGame, scores: np.ndarray, k: int = 3) -> float:
-    """Return by how much the value falls when the k parts of largest score are removed (Cohen-Wang et al. 2024)."""
+    """Return the decrease of the value when the k parts of largest score are removed (Cohen-Wang et al. 2024)."""
     k = check_integer("top_k_drop", "k", k, 1)
     masks = np.ones((2, game.d), bool)
     masks[1, np.argsort(-np.asarray(scores), kind="stable")[:k]] = False
@@ -353,13 +352,13 @@ def datamodeling_score(game: PromptGame, scores: np.ndarray, samples: int = 64, 
     constant."""
     samples = check_integer("datamodeling_score", "samples", samples, 2)
     masks = np.random.default_rng([seed, 1]).random((samples, game.d)) < 0.5
-    predicted, actual = _ranks(masks @ np.asarray(scores, float)), _ranks(game.totals(masks))
-    if np.ptp(predicted) < TIES or np.ptp(actual) < TIES:
+    predicted, actual = _rank(masks @ np.asarray(scores, float)), _rank(game.totals(masks))
+    if np.ptp(predicted) < TIE_TOLERANCE or np.ptp(actual) < TIE_TOLERANCE:
         return float("nan")
     return float(np.corrcoef(predicted, actual)[0, 1])
 
 
-def curve(game: PromptGame, scores: np.ndarray, kind: str = "deletion") -> np.ndarray:
+def compute_curve(game: PromptGame, scores: np.ndarray, kind: str = "deletion") -> np.ndarray:
     """Return the values (d + 1,) as parts are removed ("deletion") or inserted ("insertion") by falling score."""
     if kind not in ("deletion", "insertion"):
         raise ShapelineError(f"measures: kind is {kind!r}; give 'deletion' or 'insertion'.")
@@ -368,18 +367,18 @@ def curve(game: PromptGame, scores: np.ndarray, kind: str = "deletion") -> np.nd
     return game.totals(inserted if kind == "insertion" else ~inserted)
 
 
-def citation(scores: np.ndarray, support: Iterable[int], k: int | None = None) -> tuple[float, float]:
-    """Return precision and recall of the k parts of largest positive score among the supporting parts, k as many."""
+def measure_citation(scores: np.ndarray, support: Iterable[int], k: int | None = None) -> tuple[float, float]:
+    """Return precision and recall of the k parts of largest positive score; k: by default as many as support."""
     scores = np.asarray(scores)
-    given = set(support) if isinstance(support, Iterable) else set()
-    if not given or not given <= set(range(len(scores))):
+    supporting = set(support) if isinstance(support, Iterable) else set()
+    if not supporting or not supporting <= set(range(len(scores))):
         raise ShapelineError(
             f"citation: support is {support!r:.60}; give a list of numbers of parts, 0 to {len(scores) - 1}."
         )
-    best = np.argsort(-scores, kind="stable")[: len(given) if k is None else check_integer("citation", "k", k, 1)]
-    cited = {int(place) for place in best if scores[place] > 0}
-    hits = len(cited & given)
-    return (hits / len(cited) if cited else 0.0), hits / len(given)
+    best = np.argsort(-scores, kind="stable")[: len(supporting) if k is None else check_integer("citation", "k", k, 1)]
+    cited = {int(part) for part in best if scores[part] > 0}
+    hits = len(cited & supporting)
+    return (hits / len(cited) if cited else 0.0), hits / len(supporting)
 
 
 def measure(
@@ -389,13 +388,13 @@ def measure(
 
     exact: the explanation by exact values, for `rmse`, `spearman` and `coverage` (of 95 % intervals), of methods whose
     scores are in nats. support: numbers of the supporting parts, for `precision` and `recall`. `deletion_auc` and
-    `insertion_auc` are areas of the change of the value from the whole prompt. Coalitions are evaluated where the game
+    `insertion_auc` are areas of the change of the value from the full prompt. Coalitions are evaluated where the game
     does not know them: 32 fresh ones of `datamodeling` and those of the curves.
     """
     game, scores = explanation.game, explanation.totals
     unit = 1.0 if explanation.value != "mean" else 1 / max(np.sum(game.signs > 0), 1)
     steps = np.linspace(0, 1, game.d + 1)
-    deletion, insertion = (curve(game, scores, kind) for kind in ("deletion", "insertion"))
+    deletion, insertion = (compute_curve(game, scores, kind) for kind in ("deletion", "insertion"))
     result = {
         "deletion_auc": unit * float(np.trapezoid(deletion - deletion[0], steps)),
         "insertion_auc": unit * float(np.trapezoid(insertion - insertion[-1], steps)),
@@ -403,21 +402,21 @@ def measure(
         "datamodeling": datamodeling_score(game, scores, 32, seed),
     }
     if exact is not None:
-        ranks = (np.atleast_2d(_ranks(one)) for one in (scores, exact.totals))
+        ranks = (np.atleast_2d(_rank(values)) for values in (scores, exact.totals))
         result["spearman"] = float(correlate(*ranks)[0])
-        if explanation.method not in WITHOUT_UNIT:
+        if explanation.method not in UNITLESS_METHODS:
             is_random = explanation.method == "random"  # which has no scale of its own
-            result["rmse"] = rmse(match_scale(scores, exact.totals) if is_random else scores, exact.totals)
+            result["rmse"] = compute_rmse(match_scale(scores, exact.totals) if is_random else scores, exact.totals)
         half = explanation.half_widths
         if half is not None and explanation.evaluations < 2**game.d:
             inside = np.abs(scores - exact.totals) <= half + ROUNDING * np.abs(exact.totals).max()
             result["coverage"] = float(np.mean(inside))
     if support is not None:
-        result["precision"], result["recall"] = citation(scores, support)
+        result["precision"], result["recall"] = measure_citation(scores, support)
     return result
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
+def _rank(values: np.ndarray) -> np.ndarray:
     """Return ranks, with mean ranks for values that are equal up to rounding."""
     size = np.abs(values).max()
     return pd.Series(np.round(values / (size or 1.0), 9)).rank().to_numpy()

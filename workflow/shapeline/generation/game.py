@@ -16,7 +16,7 @@ from shapeline.models.classifier import detach
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer as tokens (T,), what each shows, and the decoder's ids before them (of sequence-to-sequence models)."""
+    """An answer as ids (T,), the text of each, and the decoder's ids before them (of sequence-to-sequence models)."""
 
     ids: tuple[int, ...]
     tokens: tuple[str, ...]
@@ -33,8 +33,8 @@ class Encoder:
     seq2seq: bool = False
 
     def texts(self, rendered: Sequence[Rendered]) -> list[str]:
-        """Return what the tokenizer reads: chat messages by its template, texts as they are."""
-        return [one if isinstance(one, str) else self._apply_template(one) for one in rendered]
+        """Return the texts for the tokenizer: chat messages by its template, texts unchanged."""
+        return [prompt if isinstance(prompt, str) else self._apply_template(prompt) for prompt in rendered]
 
     def encode(self, rendered: Sequence[Rendered]) -> list[list[int]]:
         """Return the token ids of each rendered prompt."""
@@ -49,13 +49,13 @@ class Encoder:
         rendered = prompt.render(np.ones(prompt.d, bool))
         text = self.texts([rendered])[0]
         players, index = np.full(len(text) + 1, FIXED), 0
-        for content, whole, before in zip(
+        for content, message_player, text_before in zip(
             prompt.contents, prompt.whole or (FIXED,), self._texts_before(prompt), strict=True
         ):
-            start = text.find(before, index)
+            start = text.find(text_before, index)
             if start >= 0 and not text[index:start].strip():
-                index = start + len(before)  # else the template depends on the messages
-            index = _mark(players, text, index, content, whole)
+                index = start + len(text_before)  # else the template depends on the messages
+            index = _mark_players(players, text, index, content, message_player)
         encoded = self.tokenizer(text, add_special_tokens=not self.chat, return_offsets_mapping=True, verbose=False)
         ids = self._complete(list(encoded["input_ids"]), text)
         owners = np.full(len(ids), FIXED)
@@ -79,7 +79,7 @@ class Encoder:
         for text in texts:
             if any("\ud800" <= letter <= "\udfff" for letter in text):
                 raise ShapelineError(f"{WHERE}: {text!r:.60} holds a lone surrogate; decode the text as UTF-8.")
-            if token := next((one for one in sorted(special) if one and one in text), None):
+            if token := next((name for name in sorted(special) if name and name in text), None):
                 raise ShapelineError(
                     f"{WHERE}: {text!r:.60} holds {token!r}, a special token of the tokenizer; remove it from the text."
                 )
@@ -101,10 +101,10 @@ class Encoder:
         if self.seq2seq:
             return self.answer_of(list(self.tokenizer(text_target=text, verbose=False)["input_ids"]), text)
         before = self.texts([prompt])[0]
-        ids, both = self.encode([before])[0], self.encode([before + text])[0]
-        if both[: len(ids)] != ids or len(both) == len(ids):  # a token spans the border
-            both = ids + list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        return self.answer_of(both[len(ids) :], text)
+        ids, joined = self.encode([before])[0], self.encode([before + text])[0]
+        if joined[: len(ids)] != ids or len(joined) == len(ids):  # a token spans the border
+            joined = ids + list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return self.answer_of(joined[len(ids) :], text)
 
     def answer_of(self, ids: Sequence[int], text: str | None = None) -> Answer:
         """Return an answer of these ids without the special tokens around it; raise where nothing remains."""
@@ -113,9 +113,9 @@ class Encoder:
         if not inside:
             problem = "the model's own answer is empty" if text is None else f"the answer {text!r:.40} has no token"
             raise ShapelineError(f"{WHERE}: {problem}; give target='an answer'.")
-        prefix, own = tuple(ids[: inside[0]]), tuple(ids[inside[0] : inside[-1] + 1])
-        text = self.tokenizer.decode(own) if text is None else text
-        return Answer(own, _pieces(self.tokenizer, own), text, prefix if self.seq2seq else ())
+        prefix, answer_ids = tuple(ids[: inside[0]]), tuple(ids[inside[0] : inside[-1] + 1])
+        text = self.tokenizer.decode(answer_ids) if text is None else text
+        return Answer(answer_ids, _split_pieces(self.tokenizer, answer_ids), text, prefix if self.seq2seq else ())
 
     def _apply_template(self, messages: list[dict[str, str]]) -> str:
         if not getattr(self.tokenizer, "chat_template", None):
@@ -146,26 +146,26 @@ class Encoder:
         return [start]
 
 
-def _pieces(tokenizer: Any, ids: tuple[int, ...]) -> tuple[str, ...]:
+def _split_pieces(tokenizer: Any, ids: tuple[int, ...]) -> tuple[str, ...]:
     """Return the text that each token adds."""
     texts = [tokenizer.decode(ids[: index + 1]) for index in range(len(ids))]
     pieces = [
         text[len(before) :] if text.startswith(before) else ""
         for before, text in zip(["", *texts], texts, strict=False)
     ]
-    alone = (tokenizer.decode([number]) or str(tokenizer.convert_ids_to_tokens(number)) for number in ids)
-    return tuple(piece or own for piece, own in zip(pieces, alone, strict=True))
+    singles = (tokenizer.decode([number]) or str(tokenizer.convert_ids_to_tokens(number)) for number in ids)
+    return tuple(piece or single for piece, single in zip(pieces, singles, strict=True))
 
 
-def _mark(players: np.ndarray, text: str, place: int, content: Content, whole: int) -> int:
-    """Write the players of a message's characters; return where the next one begins."""
+def _mark_players(players: np.ndarray, text: str, position: int, content: Content, message_player: int) -> int:
+    """Write the players of a message's characters, and return the position of the next message."""
     for piece, player in zip(content.pieces, content.players, strict=True):
-        start = text.find(piece, place)
+        start = text.find(piece, position)
         if start < 0:
             raise ShapelineError(f"{WHERE}: the chat template changes {piece!r:.40}; choose removal='delete'.")
-        place = start + len(piece)
-        players[start:place] = player if whole == FIXED else whole
-    return place
+        position = start + len(piece)
+        players[start:position] = player if message_player == FIXED else message_player
+    return position
 
 
 @dataclass(frozen=True)
@@ -260,13 +260,13 @@ class ModelSource:
         if self.removal.kind == "mask":
             ids, owners = self.owners
             removed = ~np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)[:, owners]
-            rows = [Row(ids, one.ids, one.prefix, gone) for gone in removed for one in self.answers]
+            rows = [Row(ids, answer.ids, answer.prefix, hidden) for hidden in removed for answer in self.answers]
             return rows, list(range(len(masks)))
         encoded = self.encoder.encode([self.prompt.render(mask, self.removal.placeholder) for mask in masks])
         _check_lengths(encoded, self.answers, self.language_model, self.removal)
         distinct = {key: number for number, key in enumerate(dict.fromkeys(map(tuple, encoded)))}
-        rows = [Row(key, one.ids, one.prefix) for key in distinct for one in self.answers]
-        return rows, [distinct[tuple(each)] for each in encoded]
+        rows = [Row(key, answer.ids, answer.prefix) for key in distinct for answer in self.answers]
+        return rows, [distinct[tuple(ids_of_prompt)] for ids_of_prompt in encoded]
 
     @functools.cached_property
     def owners(self) -> tuple[list[int], np.ndarray]:
@@ -304,7 +304,7 @@ def check_values(returned: Any, count: int) -> np.ndarray:
         if isinstance(returned, str | bytes | Mapping | Set):
             raise TypeError  # sets and mappings have no order of values
         returned = returned.to_numpy() if hasattr(returned, "to_numpy") else returned  # of a frame
-        values = np.array([np.atleast_1d(np.asarray(one, np.float64)) for one in detach(returned)])
+        values = np.array([np.atleast_1d(np.asarray(value, np.float64)) for value in detach(returned)])
     except (TypeError, ValueError):
         values = np.empty(0)
     if values.ndim != 2 or len(values) != count:
@@ -347,8 +347,8 @@ def check_window(
         """Return the number of tokens of the prompt with its first `count` parts."""
         return len(encoder.encode([prompt.render(np.arange(prompt.d) < count, removal.placeholder)])[0]) + most
 
-    whole = tokens(prompt.d)
-    if whole <= window:
+    length = tokens(prompt.d)
+    if length <= window:
         return
     fit, over = -1, prompt.d
     while over - fit > 1:
@@ -361,7 +361,7 @@ def check_window(
         )
     cut = f"part {prompt.d}" if fit == prompt.d - 1 else f"parts {fit + 1} to {prompt.d}"
     raise ShapelineError(
-        f"{WHERE}: the prompt and the answer have {whole:,} tokens and the model's context window holds {window:,}; "
+        f"{WHERE}: the prompt and the answer have {length:,} tokens and the model's context window holds {window:,}; "
         f"{cut} of {prompt.d} would be cut (from {prompt.parts[fit]!r:.40}); give fewer or shorter parts."
     )
 
@@ -391,6 +391,6 @@ def build_game(
 ) -> PromptGame:
     """Return the game over the parts of a prompt; answers: the explained one, and optionally a contrasted one."""
     check_window(encoder, built, answers, model.window, removal)
-    signs = np.concatenate([np.full(len(one.ids), sign) for one, sign in zip(answers, (1.0, -1.0), strict=False)])
-    tokens = tuple(token for one in answers for token in one.tokens)
+    signs = np.concatenate([np.full(len(answer.ids), sign) for answer, sign in zip(answers, (1.0, -1.0), strict=False)])
+    tokens = tuple(token for answer in answers for token in answer.tokens)
     return PromptGame(built, tokens, signs, ModelSource(model, encoder, built, answers, removal, reuse))

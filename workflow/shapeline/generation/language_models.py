@@ -103,10 +103,10 @@ class LanguageModel:
         answers = []
         with self.evaluating():
             for ids in prompts:
-                given = torch.tensor([list(ids)], device=self.device)
+                tokens = torch.tensor([list(ids)], device=self.device)
                 generated = self.model.generate(
-                    input_ids=given,
-                    attention_mask=torch.ones_like(given),
+                    input_ids=tokens,
+                    attention_mask=torch.ones_like(tokens),
                     max_new_tokens=most,
                     do_sample=False,
                     num_beams=1,

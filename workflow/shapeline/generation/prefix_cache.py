@@ -12,11 +12,11 @@ import torch
 from shapeline.generation.language_models import LanguageModel
 from shapeline.memory import halve
 
-MAX_TOKENS = {"cpu": 4096, "cuda": 1 << 15}  # per pass; larger passes are not faster
-MAX_LOGITS = 1 << 27  # per pass, in float32: 512 MB
-PASS_TOKENS = 32  # the fixed cost of a pass, in tokens
-MIN_GAIN = 1.15  # ratio of tokens from which reuse is used, since caches must be copied
-MAX_CACHE_BYTES = 1 << 31  # of the caches of all rows that share a trie
+MAX_PASS_TOKENS = {"cpu": 4096, "cuda": 1 << 15}  # larger passes are not faster
+MAX_PASS_LOGITS = 1 << 27  # 512 MB in float32
+PASS_TOKENS = 32  # fixed cost of a pass, in tokens
+MIN_GAIN = 1.15  # smallest ratio of tokens at which reuse is used, since caches must be copied
+MAX_CACHE_BYTES = 1 << 31  # caches of all rows that share a trie
 TOLERANCES = {torch.float32: 1e-4, torch.float64: 1e-6}  # nats between both evaluations; else LOW_PRECISION_TOLERANCE
 LOW_PRECISION_TOLERANCE = 0.1
 
@@ -39,7 +39,7 @@ class Row:
 def score_in_batches(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
     """Return the log-probability (T,) of each answer's tokens after its prompt, in float32."""
     result: list[np.ndarray | None] = [None] * len(rows)
-    one_pass = _seq2seq_pass if language_model.seq2seq else _causal_pass
+    one_pass = _run_seq2seq_pass if language_model.seq2seq else _run_causal_pass
 
     def run(most: int) -> None:
         waiting = [index for index in range(len(rows)) if result[index] is None]
@@ -76,8 +76,8 @@ def cut_batches(
 
 def limit_rows(language_model: LanguageModel, longest: Row, most: int | None) -> int:
     """Return the number of rows of a pass, given the longest row."""
-    tokens = MAX_TOKENS.get(language_model.device.type, MAX_TOKENS["cuda"]) // longest.length
-    logits = MAX_LOGITS // (len(longest.answer) * language_model.vocabulary)
+    tokens = MAX_PASS_TOKENS.get(language_model.device.type, MAX_PASS_TOKENS["cuda"]) // longest.length
+    logits = MAX_PASS_LOGITS // (len(longest.answer) * language_model.vocabulary)
     return max(1, min(tokens, logits, most or tokens))
 
 
@@ -92,7 +92,7 @@ def select_answer_scores(logits: torch.Tensor, rows: Sequence[Row]) -> list[np.n
     return [scores[number, width - len(row.answer) :] for number, row in enumerate(rows)]
 
 
-def _causal_pass(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
+def _run_causal_pass(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
     width, keep = max(row.length for row in rows), max(len(row.answer) for row in rows)
     ids, attended = np.zeros((2, len(rows), width), np.int64)
     for number, row in enumerate(rows):
@@ -101,15 +101,15 @@ def _causal_pass(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.
         attended[number, start:] = 1
         if row.removed is not None:
             attended[number, start : start + len(row.ids)] = ~row.removed
-    lacking = width - np.array([row.length for row in rows])
-    positions = np.maximum(np.arange(width) - lacking[:, None], 0)
-    given = {"input_ids": ids, "attention_mask": attended, "position_ids": positions}
-    return select_answer_scores(compute_last_logits(language_model, keep, **given), rows)
+    padding = width - np.array([row.length for row in rows])
+    positions = np.maximum(np.arange(width) - padding[:, None], 0)
+    arguments = {"input_ids": ids, "attention_mask": attended, "position_ids": positions}
+    return select_answer_scores(compute_last_logits(language_model, keep, **arguments), rows)
 
 
-def compute_last_logits(language_model: LanguageModel, keep: int, **given) -> torch.Tensor:
+def compute_last_logits(language_model: LanguageModel, keep: int, **arguments) -> torch.Tensor:
     """Return the logits (rows, keep, vocabulary) of the last `keep` positions of one pass."""
-    arrays = {name: value for name, value in given.items() if name in language_model.inputs}
+    arrays = {name: value for name, value in arguments.items() if name in language_model.inputs}
     tensors = {
         name: torch.as_tensor(value, device=language_model.device) if isinstance(value, np.ndarray) else value
         for name, value in arrays.items()
@@ -120,7 +120,7 @@ def compute_last_logits(language_model: LanguageModel, keep: int, **given) -> to
     return language_model.model(**tensors).logits[:, -keep:]
 
 
-def _seq2seq_pass(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
+def _run_seq2seq_pass(language_model: LanguageModel, rows: Sequence[Row]) -> list[np.ndarray]:
     """Return answer scores: the prompt enters the encoder, the answer the decoder, both padded on the right."""
     width = max(len(row.ids) for row in rows)
     longest = max(len(row.prefix) + len(row.answer) for row in rows)
@@ -132,8 +132,8 @@ def _seq2seq_pass(language_model: LanguageModel, rows: Sequence[Row]) -> list[np
         attended[number, : len(row.ids)] = 1 if row.removed is None else ~row.removed
         before = [start, *row.prefix, *row.answer[:-1]]
         decoder[number, : len(before)] = before
-    given = {"input_ids": ids, "attention_mask": attended, "decoder_input_ids": decoder}
-    tensors = {name: torch.as_tensor(one, device=language_model.device) for name, one in given.items()}
+    arguments = {"input_ids": ids, "attention_mask": attended, "decoder_input_ids": decoder}
+    tensors = {name: torch.as_tensor(array, device=language_model.device) for name, array in arguments.items()}
     logits = language_model.model(**tensors, use_cache=False).logits
     return [
         select_answer_scores(logits[number : number + 1, len(row.prefix) : len(row.prefix) + len(row.answer)], [row])[0]
@@ -173,7 +173,7 @@ def build_trie(rows: Sequence[Row]) -> list[Node]:
     for index in order:
         tokens = sequences[index]
         most = len(rows[index].ids) - 1
-        shared = 0 if before is None else min(common_prefix(sequences[before], tokens), most, len(rows[before].ids) - 1)
+        shared = 0 if before is None else min(match_prefix(sequences[before], tokens), most, len(rows[before].ids) - 1)
         last = None
         while stack[-1].end > shared:
             last = stack.pop()
@@ -189,10 +189,10 @@ def build_trie(rows: Sequence[Row]) -> list[Node]:
     return _finish(nodes, root)
 
 
-def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+def match_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the length of the common prefix."""
-    short = min(len(one), len(other))
-    differs = np.flatnonzero(np.asarray(one[:short]) != np.asarray(other[:short]))
+    short = min(len(first), len(second))
+    differs = np.flatnonzero(np.asarray(first[:short]) != np.asarray(second[:short]))
     return int(differs[0]) if len(differs) else short
 
 
@@ -211,14 +211,14 @@ def _finish(nodes: list[Node], root: Node) -> list[Node]:
 
 def cut_passes(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequence[Row]) -> Iterator[list[Node]]:
     """Yield the nodes of each pass: of one depth, leaves or branches, the longest first and at most twice any other."""
-    most_tokens = MAX_TOKENS.get(language_model.device.type, MAX_TOKENS["cuda"])
+    most_tokens = MAX_PASS_TOKENS.get(language_model.device.type, MAX_PASS_TOKENS["cuda"])
     keys = sorted(nodes, key=lambda node: (node.depth, node.row is not None, -node.length))
     batch: list[Node] = []
     for node in keys:
         first = batch[0] if batch else node
         splits = (first.depth, first.row is None) != (node.depth, node.row is None) or 2 * node.length < first.length
         logits = len(rows[node.row].answer) * language_model.vocabulary if node.row is not None else 1
-        if batch and (splits or len(batch) >= max(1, min(most_tokens // first.length, MAX_LOGITS // logits))):
+        if batch and (splits or len(batch) >= max(1, min(most_tokens // first.length, MAX_PASS_LOGITS // logits))):
             yield batch
             batch = []
         batch.append(node)
@@ -251,23 +251,23 @@ def find_cache_size(language_model: LanguageModel) -> tuple[int, int, int] | Non
     """Return layers, heads and head size of a cache with equal layers that attend to every token; else None."""
     if language_model.cache_size == ():
         with language_model.evaluating():
-            language_model.cache_size = _probe(language_model)
+            language_model.cache_size = _probe_cache(language_model)
     return language_model.cache_size
 
 
-def _probe(language_model: LanguageModel) -> tuple[int, int, int] | None:
+def _probe_cache(language_model: LanguageModel) -> tuple[int, int, int] | None:
     """Return the size of the cache after a pass of one token, or None."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     config = language_model.model.config.get_text_config()
     devices = set((getattr(language_model.model, "hf_device_map", None) or {"": 0}).values())
-    takes = {"position_ids", "attention_mask"} <= language_model.inputs and language_model.cache_input
-    if language_model.seq2seq or not takes or getattr(config, "sliding_window", None) or len(devices) > 1:
+    is_supported = {"position_ids", "attention_mask"} <= language_model.inputs and language_model.cache_input
+    if language_model.seq2seq or not is_supported or getattr(config, "sliding_window", None) or len(devices) > 1:
         return None
-    one, cache = np.zeros((1, 1), np.int64), DynamicCache()
-    given = {"input_ids": one, "attention_mask": one + 1, "position_ids": one}
+    zero, cache = np.zeros((1, 1), np.int64), DynamicCache()
+    arguments = {"input_ids": zero, "attention_mask": zero + 1, "position_ids": zero}
     try:
-        compute_last_logits(language_model, 1, **given, **{language_model.cache_input: cache}, use_cache=True)
+        compute_last_logits(language_model, 1, **arguments, **{language_model.cache_input: cache}, use_cache=True)
         sizes = {tuple(part.shape) for layer in cache.layers for part in (layer.keys, layer.values)}
         if len(sizes) != 1 or any(type(layer) is not DynamicLayer for layer in cache.layers):
             return None
@@ -324,8 +324,8 @@ def _evaluate_trie(language_model: LanguageModel, rows: Sequence[Row]) -> list[n
     for nodes in cut_passes(language_model, build_trie(rows), rows):
         logits = _evaluate(language_model, nodes, rows)
         if nodes[0].row is not None:
-            own = [rows[node.row] for node in nodes]
-            for node, values in zip(nodes, select_answer_scores(logits, own), strict=True):
+            leaf_rows = [rows[node.row] for node in nodes]
+            for node, values in zip(nodes, select_answer_scores(logits, leaf_rows), strict=True):
                 result[node.row] = values
     return result
 
@@ -340,7 +340,7 @@ def _evaluate(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequen
         positions[number] = np.maximum(np.arange(width) - (width - node.length), 0) + node.start
         attended[number, past - node.start : past] = 1
         attended[number, past + width - node.length :] = 1
-    cache = _prefix_caches(language_model, nodes, past)
+    cache = _gather_caches(language_model, nodes, past)
     keep = max((len(rows[node.row].answer) for node in nodes if node.row is not None), default=1)
     logits = compute_last_logits(
         language_model,
@@ -351,8 +351,8 @@ def _evaluate(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequen
     if nodes[0].row is None:
         new = torch.stack([torch.stack((layer.keys[:, :, past:], layer.values[:, :, past:])) for layer in cache.layers])
         for number, node in enumerate(nodes):
-            own = new[:, :, number, :, width - node.length :]
-            node.cache = own.clone() if node.parent is None else torch.cat([node.parent.cache, own], dim=-2)
+            part = new[:, :, number, :, width - node.length :]
+            node.cache = part.clone() if node.parent is None else torch.cat([node.parent.cache, part], dim=-2)
     for node in nodes:
         if node.parent:
             node.parent.children -= 1
@@ -361,7 +361,7 @@ def _evaluate(language_model: LanguageModel, nodes: Sequence[Node], rows: Sequen
     return logits
 
 
-def _prefix_caches(language_model: LanguageModel, nodes: Sequence[Node], past: int):
+def _gather_caches(language_model: LanguageModel, nodes: Sequence[Node], past: int):
     """Return the caches of the nodes' prefixes as a cache of transformers, padded on the left."""
     from transformers import DynamicCache
 

@@ -32,9 +32,9 @@ from shapeline.seeds import seed_of
 from shapeline.versions import list_versions
 
 log = logging.getLogger("shapeline")
-STORED = pa.schema([("coalition", pa.string()), *game_values.SCHEMA])
-MAX_PROMPTS = 12  # prompts whose answer tokens' scores are stored, as many as a page shows
-MAX_SCORES = 20_000  # parts by tokens, stored per prompt
+STORED_SCHEMA = pa.schema([("coalition", pa.string()), *game_values.SCHEMA])
+MAX_PROMPTS = 12  # number of prompts whose scores per answer token are stored, as many as a page shows
+MAX_SCORES = 20_000  # parts times tokens whose scores are stored per prompt
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ class CoalitionCache:
     """Values of a prompt's coalitions in the row store: read at creation; `write` stores new ones."""
 
     def __init__(self, reader: Reader, played: PromptGame, answer: Answer, store: str):
-        self.played, self.address = played, _address(reader, played, answer)
+        self.played, self.address = played, _compute_address(reader, played, answer)
         self.key = build_value_key(reader.settings)
-        self.table = Table(Path(store, "values", self.key) if store else None, STORED, growing=True)
+        self.table = Table(Path(store, "values", self.key) if store else None, STORED_SCHEMA, growing=True)
         result = self.table.read({self.address})
         for row in result.itertuples():
             coalition = np.array([*row.coalition]) == "1"
@@ -129,10 +129,10 @@ class CoalitionCache:
     def write(self) -> None:
         """Store the new values."""
         new = [key for key in self.played.known if key not in self.stored]
-        each = self.played.seconds / max(1, len(self.played.known))
+        seconds = self.played.seconds / max(1, len(self.played.known))
         coalitions = ["".join("01"[bit] for bit in np.frombuffer(key, np.uint8)) for key in new]
         values = pd.Series([self.played.known[key] for key in new], dtype=object)
-        rows = pd.DataFrame({ADDRESS: self.address, "coalition": coalitions, "values": values, "seconds": each})
+        rows = pd.DataFrame({ADDRESS: self.address, "coalition": coalitions, "values": values, "seconds": seconds})
         self.table.append(rows)
         self.table.flush()
         self.stored |= set(new)
@@ -144,15 +144,15 @@ def build_value_key(settings: PromptSettings) -> str:
     return digest([sorted(map(digest_file, files)), settings.removal, list_versions("torch", ["transformers"])])
 
 
-def _address(reader: Reader, played: PromptGame, answer: Answer) -> str:
-    everything = played.prompt.render(np.ones(played.prompt.d, bool))
+def _compute_address(reader: Reader, played: PromptGame, answer: Answer) -> str:
+    full_prompt = played.prompt.render(np.ones(played.prompt.d, bool))
     source = played.source
-    return digest([everything, played.prompt.parts, [[*one.ids] for one in source.answers]])
+    return digest([full_prompt, played.prompt.parts, [[*answer_tokens.ids] for answer_tokens in source.answers]])
 
 
 @dataclass(frozen=True)
 class PromptJob:
-    """The arguments of a job of a method on prompts, as for an AttributionJob."""
+    """A job of a method on prompts, with the fields of an AttributionJob."""
 
     settings: AttributionSettings
     entry: str
@@ -169,16 +169,17 @@ class PromptJob:
         """Return the rows of the method on a share of the prompts; the arguments are as for an AttributionJob."""
         reader = Reader(self.prompts, self.device)
         share = select_shard(scores.read_table(self.files.instances), index, count)
-        tell, frames = progress(len(share)), []
+        report, frames = progress(len(share)), []
         for position, row in enumerate(share.to_dict("records"), 1):
-            own = row["answer_ids"]
-            played, answer = reader.play(reader.rows[row["row"]], None if own is None else [*map(int, own)])
+            stored_ids = row["answer_ids"]
+            ids = None if stored_ids is None else [*map(int, stored_ids)]
+            played, answer = reader.play(reader.rows[row["row"]], ids)
             cache = CoalitionCache(reader, played, answer, self.store)
             frames += [self._row(played, row, repeat, budget, on_error) for repeat, budget in self._repeats()]
             cache.write()
-            tell(position, sum(frame["evaluations"] for frame in frames))
-        every = [{name: frame.get(name) for name in scores.SCHEMA.names} for frame in frames]
-        rows = pd.DataFrame(every, columns=scores.SCHEMA.names, dtype=object)
+            report(position, sum(frame["evaluations"] for frame in frames))
+        rows_of_frames = [{name: frame.get(name) for name in scores.SCHEMA.names} for frame in frames]
+        rows = pd.DataFrame(rows_of_frames, columns=scores.SCHEMA.names, dtype=object)
         rows = rows.sort_values(["instance", "repeat", "budget"], ignore_index=True)
         context = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
         return Result(rows, context, [build_value_key(reader.settings)])
@@ -194,10 +195,10 @@ class PromptJob:
         ends = {"value_full": row["value_full"], "value_empty": row["value_empty"]}
         method = self.settings.method
         seed = seed_of(self.settings.game.seed, self.entry, repeat, int(row["instance"]))
-        usual = 2**played.d if method.method.exact else played.d + 1
-        spent = count_evaluations(budget, played.d) if budget and not until else usual
+        default = 2**played.d if method.method.exact else played.d + 1
+        evaluations = count_evaluations(budget, played.d) if budget and not until else default
         try:
-            result = estimates.estimate(played, method, spent, "sum", seed)
+            result = estimates.estimate(played, method, evaluations, "sum", seed)
         except ShapelineError as error:
             if on_error == "fail":
                 raise

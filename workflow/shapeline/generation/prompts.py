@@ -19,7 +19,7 @@ KINDS = ("message", "passage", "sentence", "word")
 PASSAGE = re.compile(r"\S(?:.*?\S)??(?=\s*\n[ \t]*\r?\n|\s*\Z)", re.DOTALL)
 WORD = re.compile(r"\S+")
 LINE = re.compile(r"\S(?:.*\S)?")
-# Ends of sentences: punctuation, perhaps closing quotes, then white space; East Asian full stops need no space.
+# Ends of sentences: punctuation, optional closing quotes, then white space; East Asian full stops need no space.
 END = re.compile(r"""(?:[.!?…]+["'”’»)\]]*(?=\s)|[。！？]+["'”’»」』）]*)\s*""")
 ABBREVIATION = re.compile(
     r"""(?:^|[\s("'“‘])(?:[A-Z]|(?:[A-Za-z]\.)+[A-Za-z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|cf|al|Fig|No|Nos|Vol|pp?|ca|approx|Inc|Ltd|Co)\.$"""
@@ -31,19 +31,19 @@ def split_text(text: str, features: object, where: str) -> list[Span]:
     if isinstance(features, str):
         if features not in KINDS:
             raise ShapelineError(f"{where}: features is '{features}'.{nearest(features, KINDS)}")
-        return {"passage": _passages, "sentence": _sentences, "word": _words}[features](text)
+        return {"passage": _split_passages, "sentence": _split_sentences, "word": _split_words}[features](text)
     return _check_spans(text, features, where)
 
 
-def _words(text: str) -> list[Span]:
+def _split_words(text: str) -> list[Span]:
     return [match.span() for match in WORD.finditer(text)]
 
 
-def _passages(text: str) -> list[Span]:
+def _split_passages(text: str) -> list[Span]:
     return [match.span() for match in PASSAGE.finditer(text)]
 
 
-def _sentences(text: str) -> list[Span]:
+def _split_sentences(text: str) -> list[Span]:
     """Return the sentences' spans; a line break ends a sentence, an abbreviation or an initial does not."""
     spans = []
     for line in LINE.finditer(text):
@@ -61,13 +61,13 @@ def _sentences(text: str) -> list[Span]:
 def _check_spans(text: str, features: object, where: str) -> list[Span]:
     """Return a user's spans, checked, sorted and stripped of white space."""
     features = features.tolist() if hasattr(features, "tolist") else features  # of an array
-    given = list(features) if isinstance(features, Iterable) else []
-    pairs = [tuple(pair) for pair in given if isinstance(pair, Sequence) and not isinstance(pair, str)]
-    whole = all(len(pair) == 2 and all(isinstance(end, Integral) for end in pair) for pair in pairs)
-    if not given or len(pairs) < len(given) or not whole:
-        shown = " ".join(repr(features).split())[:60]
+    items = list(features) if isinstance(features, Iterable) else []
+    pairs = [tuple(pair) for pair in items if isinstance(pair, Sequence) and not isinstance(pair, str)]
+    are_pairs = all(len(pair) == 2 and all(isinstance(end, Integral) for end in pair) for pair in pairs)
+    if not items or len(pairs) < len(items) or not are_pairs:
+        short = " ".join(repr(features).split())[:60]
         raise ShapelineError(
-            f"{where}: features is {shown}; give one of {', '.join(KINDS)}, or (start, end) pairs of characters."
+            f"{where}: features is {short}; give one of {', '.join(KINDS)}, or (start, end) pairs of characters."
         )
     spans, last = [], 0
     for start, end in sorted(pairs):
@@ -92,7 +92,7 @@ Rendered = str | list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Content:
-    """Pieces of text, the player of each (FIXED where never removed), and the white space between, for `_join`."""
+    """Pieces of text, the player of each (FIXED if never removed), and the white space between them, for `_join`."""
 
     pieces: tuple[str, ...]
     players: tuple[int, ...]
@@ -132,12 +132,12 @@ class Content:
         return self.gaps[0] * (not parts) + "".join(parts) + self.gaps[-1]
 
 
-def _join(gaps: Sequence[str], left: int | None, right: int) -> str:
-    """Return the white space between pieces of players left and right: that next to fixed text, else the widest."""
-    if left is None or (left == FIXED and right != FIXED):
+def _join(gaps: Sequence[str], before: int | None, after: int) -> str:
+    """Return the white space between pieces of two players: that next to fixed text, else the widest."""
+    if before is None or (before == FIXED and after != FIXED):
         return gaps[0]
-    between = [gaps[0], gaps[-1]] if left == FIXED else [gaps[-1]] if right == FIXED else gaps
-    return max(between, key=lambda space: (space.count("\n"), len(space)))
+    candidates = [gaps[0], gaps[-1]] if before == FIXED else [gaps[-1]] if after == FIXED else gaps
+    return max(candidates, key=lambda space: (space.count("\n"), len(space)))
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def build_prompt(
         text, spans = _fill_template(prompt, context, features, template or (CHAT_TEMPLATE if chat else PLAIN_TEMPLATE))
         contents, parts = (Content.of(text, spans),), tuple(text[start:end] for start, end in spans)
         return Prompt(parts, contents, ("user",), (FIXED,)) if chat else Prompt(parts, contents)
-    roles, texts = _messages(prompt)
+    roles, texts = _read_messages(prompt)
     if isinstance(features, str) and features == "message":
         return _split_messages(roles, texts, context)
     question = _find_question(roles)
@@ -205,9 +205,9 @@ def _split_messages(roles: tuple[str, ...], texts: tuple[str, ...], context: obj
     removable = [index for index in range(_find_question(roles)) if roles[index] != "system"]
     if not removable:
         raise ShapelineError(f"{WHERE}: there is no message before the question; choose features='sentence' or 'word'.")
-    whole = tuple(removable.index(index) if index in removable else FIXED for index in range(len(roles)))
+    players = tuple(removable.index(index) if index in removable else FIXED for index in range(len(roles)))
     contents = tuple(Content.of(text, []) for text in texts)
-    return Prompt(tuple(texts[index] for index in removable), contents, roles, whole)
+    return Prompt(tuple(texts[index] for index in removable), contents, roles, players)
 
 
 def _find_question(roles: tuple[str, ...]) -> int:
@@ -215,7 +215,7 @@ def _find_question(roles: tuple[str, ...]) -> int:
     return max((index for index, role in enumerate(roles) if role == "user"), default=len(roles) - 1)
 
 
-def _messages(prompt: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _read_messages(prompt: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return roles and texts of chat messages. Raises ShapelineError."""
     messages = as_list(prompt) or []
     for index, message in enumerate(messages):
@@ -232,16 +232,16 @@ def _messages(prompt: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(message["role"] for message in messages), tuple(message["content"] for message in messages)
 
 
-def as_list(given: object) -> list | None:
+def as_list(value: object) -> list | None:
     """Return the items of a container that is neither text nor mapping; None for anything else."""
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) != 1:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) != 1:
         return None
-    return given.tolist() if hasattr(given, "tolist") else list(given)
+    return value.tolist() if hasattr(value, "tolist") else list(value)
 
 
-def shorten_value(given: object) -> str:
+def shorten_value(value: object) -> str:
     """Return the beginning of a value's repr, on one line."""
-    return shorten_name(" ".join(repr(given).split())[:80])
+    return shorten_name(" ".join(repr(value).split())[:80])
 
 
 def _fill_template(question: str, context: object, features: object, template: str) -> tuple[str, list[Span]]:
@@ -294,20 +294,20 @@ class PromptRow:
     def support_of(self, parts: Sequence[str]) -> list[int]:
         """Return the numbers of the supporting parts. Raises ShapelineError for support that is no part."""
         result: list[int] = []
-        for one in self.support:
-            plain = " ".join(str(one).split())
-            of_text = [index for index, part in enumerate(parts) if _overlap(" ".join(part.split()), plain)]
-            indices = of_text if isinstance(one, str) else [one] if 0 <= one < len(parts) else []
+        for item in self.support:
+            plain = " ".join(str(item).split())
+            matching = [index for index, part in enumerate(parts) if _is_overlap(" ".join(part.split()), plain)]
+            indices = matching if isinstance(item, str) else [item] if 0 <= item < len(parts) else []
             if not indices:
                 raise ShapelineError(
-                    f"{self.where}: support {one!r:.60} is none of the {len(parts)} parts; give the number of a part, "
+                    f"{self.where}: support {item!r:.60} is none of the {len(parts)} parts; give the number of a part, "
                     "from 0, or its text"
                 )
             result += indices
         return sorted(set(result))
 
 
-def _overlap(part: str, support: str) -> bool:
+def _is_overlap(part: str, support: str) -> bool:
     return bool(support) and (part in support or support in part)
 
 
@@ -323,7 +323,7 @@ def read_prompts(path: str | os.PathLike) -> list[PromptRow]:
             raise ShapelineError(f"{file}: there is no such file; paths start at the folder of the run") from error
         raise ShapelineError(f"{file}: cannot be read ({first_line(error)}); give a file in UTF-8") from error
     entries = _read_json if file.suffix.lower() == ".jsonl" else _read_csv
-    rows = [_row(where, entry) for where, entry in entries(file, text)]
+    rows = [_read_row(where, entry) for where, entry in entries(file, text)]
     if not rows:
         raise ShapelineError(f"{file}: it holds no prompt; write one per line")
     return rows
@@ -353,14 +353,14 @@ def _read_csv(file: Path, text: str) -> Iterator[tuple[str, Mapping]]:
                 )
             row = {name.strip(): cell.strip() for name, cell in entry.items() if cell.strip()}
             row |= {
-                name: _cells(row[name], split) for name, split in (("context", "\n\n"), ("support", ";")) if name in row
+                name: _list(row[name], split) for name, split in (("context", "\n\n"), ("support", ";")) if name in row
             }
             yield f"{file}, row {number}", row
     except csv.Error as error:
         raise ShapelineError(f"{file}: it is not CSV ({first_line(error)}); quote cells with line breaks") from error
 
 
-def _cells(cell: str, split: str) -> list:
+def _list(cell: str, split: str) -> list:
     """Return the items of a cell: of a JSON list, else between blank lines or semicolons."""
     if cell.startswith("["):
         try:
@@ -371,32 +371,32 @@ def _cells(cell: str, split: str) -> list:
     return [int(item) if split == ";" and item.isdecimal() else item for item in items]
 
 
-def _row(where: str, entry: Mapping) -> PromptRow:
+def _read_row(where: str, entry: Mapping) -> PromptRow:
     """Return a checked prompt. Raises ShapelineError."""
     for name in entry:
         if name not in COLUMNS:
             table = "" if any(known in entry for known in COLUMNS) else " A table is a .csv or .parquet file."
             raise ShapelineError(f"{where}: unknown key '{name}'.{nearest(name, COLUMNS)}{table}")
-    given = {name: value for name, value in entry.items() if value is not None}
-    if ("question" in given) == ("messages" in given):
+    values = {name: value for name, value in entry.items() if value is not None}
+    if ("question" in values) == ("messages" in values):
         raise ShapelineError(f"{where}: exactly one of question and messages is needed; give one of them")
-    question = given.get("question", given.get("messages"))
-    if not isinstance(question, str if "question" in given else list) or not question:
+    question = values.get("question", values.get("messages"))
+    if not isinstance(question, str if "question" in values else list) or not question:
         raise ShapelineError(f"{where}: the question is {question!r:.40}; give a text, or messages as a list")
     for name in ("answer", "contrast"):
-        if name in given and (not isinstance(given[name], str) or not given[name].strip()):
-            raise ShapelineError(f"{where}: {name} is {given[name]!r:.40}; give a text, or leave it out")
-    if "contrast" in given and "answer" not in given:
+        if name in values and (not isinstance(values[name], str) or not values[name].strip()):
+            raise ShapelineError(f"{where}: {name} is {values[name]!r:.40}; give a text, or leave it out")
+    if "contrast" in values and "answer" not in values:
         raise ShapelineError(f"{where}: contrast needs an answer to be contrasted with; give answer")
-    context = given.get("context")
+    context = values.get("context")
     context = [context] if isinstance(context, str) else context
     if context is not None and not (context and all(isinstance(one, str) and one.strip() for one in context)):
-        raise ShapelineError(f"{where}: context is {given['context']!r:.40}; give a text or a list of texts")
-    support = given.get("support", [])
+        raise ShapelineError(f"{where}: context is {values['context']!r:.40}; give a text or a list of texts")
+    support = values.get("support", [])
     support = support if isinstance(support, list) else [support]
     if not all(isinstance(one, str | int) and not isinstance(one, bool) for one in support):
-        raise ShapelineError(f"{where}: support is {given['support']!r:.40}; give numbers or texts of parts")
-    return PromptRow(where, question, context, given.get("answer"), given.get("contrast"), tuple(support))
+        raise ShapelineError(f"{where}: support is {values['support']!r:.40}; give numbers or texts of parts")
+    return PromptRow(where, question, context, values.get("answer"), values.get("contrast"), tuple(support))
 
 
 def check_parts(rows: Sequence[PromptRow], features: str) -> None:

@@ -9,7 +9,7 @@ from shapeline.errors import ShapelineError
 from shapeline.generation import prefix_cache
 from shapeline.generation.game import Answer, ModelSource
 from shapeline.generation.prompts import FIXED, WHERE
-from shapeline.gradients.torch_gradients import differentiable, relevance_rules, rollout
+from shapeline.gradients.torch_gradients import differentiable, relevance_rules, roll_out
 from shapeline.models.transformer_models import eager_attention
 
 GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
@@ -39,12 +39,12 @@ def attention_rollout(source: ModelSource, weights: np.ndarray) -> np.ndarray:
     flows = []
     module = source.language_model.model
     for answer in source.answers:
-        ids = torch.tensor([_sequence(source, answer)], device=source.language_model.device)
+        ids = torch.tensor([_join_ids(source, answer)], device=source.language_model.device)
         with eager_attention(module), source.language_model.evaluating():
             layers = module(input_ids=ids, output_attentions=True, use_cache=False).attentions
         if not layers or any(layer is None or layer.shape[-1] != ids.shape[1] for layer in layers):
             raise _refuse(source, "gives no attention of all tokens")
-        flows.append(rollout(layers)[0, -len(answer.ids) :].cpu().numpy())
+        flows.append(roll_out(layers)[0, -len(answer.ids) :].cpu().numpy())
     width = max(flow.shape[1] for flow in flows)
     joined = np.concatenate([np.pad(flow, ((0, 0), (0, width - flow.shape[1]))) for flow in flows])
     return _pool(source, np.abs(weights) @ joined)
@@ -61,33 +61,33 @@ def _integrate_path(
     _check(source)
     model, total, first = source.language_model, 0.0, 0
     removable = torch.as_tensor(source.owners[1] != FIXED, device=model.device)
-    places = np.ones(1) if steps == 1 else (np.arange(steps) + 0.5) / steps
+    positions = np.ones(1) if steps == 1 else (np.arange(steps) + 0.5) / steps
     with differentiable(model.model), rules or contextlib.nullcontext():
         for answer in source.answers:
-            own = torch.as_tensor(weights[:, first : first + len(answer.ids)], device=model.device).float()
+            token_weights = torch.as_tensor(weights[:, first : first + len(answer.ids)], device=model.device).float()
             first += len(answer.ids)
-            ids = torch.tensor(_sequence(source, answer), device=model.device)
+            ids = torch.tensor(_join_ids(source, answer), device=model.device)
             embedded = model.model.get_input_embeddings()(ids).detach()
             prompt = torch.zeros(len(ids), dtype=torch.bool, device=model.device)
             prompt[: len(removable)] = removable
-            for place in places:
-                x = torch.where(prompt[:, None], embedded * place, embedded)[None].requires_grad_()
-                slopes = _slopes(source, answer, x, own, logits)
+            for position in positions:
+                x = torch.where(prompt[:, None], embedded * position, embedded)[None].requires_grad_()
+                slopes = _derive(source, answer, x, token_weights, logits)
                 total = total + _pool(source, (slopes[:, 0] * embedded).sum(-1).double().cpu().numpy())
-    return total / len(places)
+    return total / len(positions)
 
 
-def _slopes(source: ModelSource, answer: Answer, x: torch.Tensor, weights: torch.Tensor, logits: bool) -> torch.Tensor:
+def _derive(source: ModelSource, answer: Answer, x: torch.Tensor, weights: torch.Tensor, logits: bool) -> torch.Tensor:
     """Return gradients (k, 1, n, e) by the embeddings, of k weighted sums of the answer tokens' outputs."""
-    given = {"inputs_embeds": x, "attention_mask": np.ones((1, x.shape[1]), np.int64)}
-    scores = prefix_cache.compute_last_logits(source.language_model, len(answer.ids), **given)[0].float()
+    arguments = {"inputs_embeds": x, "attention_mask": np.ones((1, x.shape[1]), np.int64)}
+    scores = prefix_cache.compute_last_logits(source.language_model, len(answer.ids), **arguments)[0].float()
     scores = scores if logits else torch.log_softmax(scores, dim=-1)
     chosen = scores.gather(1, torch.tensor(answer.ids, device=scores.device)[:, None])[:, 0]
     sums = weights @ chosen
-    return torch.stack([torch.autograd.grad(one, x, retain_graph=True)[0] for one in sums])
+    return torch.stack([torch.autograd.grad(weighted_sum, x, retain_graph=True)[0] for weighted_sum in sums])
 
 
-def _sequence(source: ModelSource, answer: Answer) -> list[int]:
+def _join_ids(source: ModelSource, answer: Answer) -> list[int]:
     """Return ids of the prompt and the answer without its last token."""
     return [*source.owners[0], *answer.ids[:-1]]
 

@@ -20,10 +20,10 @@ from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
 from shapeline.seeds import seed_of
 
-MAX_NUMBERS = 1 << 21  # in the rows of a pass, whose gradients are in memory together
-MAX_ROWS = 256  # per pass
-MAX_GAP = 0.1  # share of F's change above which a completeness gap is flagged
-LARGE_GAP = "completeness gap above 10 %"
+MAX_PASS_NUMBERS = 1 << 21  # numbers in the rows of a pass, whose gradients are in memory together
+MAX_PASS_ROWS = 256
+MAX_GAP = 0.1  # completeness gaps above this share of F's change are flagged
+GAP_WARNING = "completeness gap above 10 %"
 # From inputs (m, *input shape) to points (m, *point shape) float32: the inputs, or the embeddings of tokens.
 Points = Callable[[np.ndarray], np.ndarray]
 # From points (m, *point shape) and the positions (m,) of their inputs to (∂F/∂points, F (m,) float64).
@@ -32,21 +32,21 @@ Gradient = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 def choose_batch_size(shape: tuple[int, ...], model: Classifier) -> int:
     """Return the rows per pass, for the shape of an input or its embedding."""
-    return max(1, min(MAX_ROWS, MAX_NUMBERS // math.prod(shape), model.most_rows or MAX_ROWS))
+    return max(1, min(MAX_PASS_ROWS, MAX_PASS_NUMBERS // math.prod(shape), model.most_rows or MAX_PASS_ROWS))
 
 
 def halve_on_memory_error(method: Callable) -> Callable:
-    """Decorate a gradient method to restart with half the rows per pass when memory runs out."""
+    """Return a gradient method that restarts with half the rows per pass when memory runs out."""
 
     @functools.wraps(method)
-    def again(game: Game, inputs: np.ndarray, *others, **named):
+    def restart(game: Game, inputs: np.ndarray, *args, **kwargs):
         rows = choose_batch_size(inputs.shape[1:], game.model)
-        return halve(game.model, rows, lambda _: method(game, inputs, *others, **named))
+        return halve(game.model, rows, lambda _: method(game, inputs, *args, **kwargs))
 
-    return again
+    return restart
 
 
-def check(model: Classifier, inputs: np.ndarray, framework: str) -> bool:
+def check_inputs(model: Classifier, inputs: np.ndarray, framework: str) -> bool:
     """Return whether the inputs are tokens. Raises ShapelineError where the model is not differentiable."""
     name = model.architecture
     if model.framework != framework:
@@ -65,9 +65,9 @@ def check(model: Classifier, inputs: np.ndarray, framework: str) -> bool:
 
 def pool(values: np.ndarray, features: Features, mean: bool = False) -> np.ndarray:
     """Return the sum (or mean) of cell values (n, *input_shape) over each feature's cells, (n, d) float64."""
-    owner = features.cells.reshape(-1)
-    order = np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[order], np.arange(features.d + 1))
+    feature = features.cells.reshape(-1)
+    order = np.argsort(feature, kind="stable")
+    bounds = np.searchsorted(feature[order], np.arange(features.d + 1))
     values = values.reshape(len(values), -1)[:, order].astype(np.float64)
     sums = np.add.reduceat(values, bounds[:-1], axis=1)  # every feature has a cell
     return sums / np.diff(bounds) if mean else sums
@@ -85,7 +85,7 @@ def measure_completeness(scores: np.ndarray, gained: np.ndarray) -> dict[str, np
     """Return the completeness gaps (n,) of scores (n, d), flagged above 0.1 of the gain + 0.01 of the |scores|."""
     gaps = np.abs(scores.sum(1) - gained)
     large = gaps > MAX_GAP * np.abs(gained) + 0.01 * np.abs(scores).sum(1)
-    return {"completeness_gap": gaps, "warning": [LARGE_GAP if far else None for far in large]}
+    return {"completeness_gap": gaps, "warning": [GAP_WARNING if far else None for far in large]}
 
 
 def average_map(maps: np.ndarray, features: Features) -> np.ndarray:
@@ -94,7 +94,7 @@ def average_map(maps: np.ndarray, features: Features) -> np.ndarray:
 
 
 def score_maps(game: Game, inputs: np.ndarray, maps_of: Callable[[slice], np.ndarray], signed: bool) -> np.ndarray:
-    """Return scores (n, d): means over features of upsampled maps, `maps_of` images; signed: with negative ones."""
+    """Return scores (n, d): means over features of upsampled maps; signed: negative values of maps are kept."""
     rows, scores = choose_batch_size(inputs.shape[1:], game.model), []
     for start in range(0, len(inputs), rows):
         maps = maps_of(slice(start, start + rows)).astype(np.float64)
@@ -106,7 +106,7 @@ def score_maps(game: Game, inputs: np.ndarray, maps_of: Callable[[slice], np.nda
 def check_layer(
     model: Classifier, inputs: np.ndarray, layer: str | None, layers: Collection[str], convolutions: list[str]
 ) -> str:
-    """Return the given layer, or the last convolution. Raises ShapelineError without one and without images."""
+    """Return `layer`, or the last convolution. Raises ShapelineError if there is none, and for other inputs."""
     if inputs.ndim != 4:
         raise reject(
             f"grad_cam: the inputs of '{model.architecture}' have shape {inputs.shape[1:]} and are no images; "
@@ -145,13 +145,13 @@ def build_starts(game: Game, inputs: np.ndarray) -> np.ndarray:
 
 def upsample(maps: np.ndarray, sides: tuple[int, int]) -> np.ndarray:
     """Return maps (n, height, width) interpolated bilinearly between cell centres to the input's size, (n, *sides)."""
-    return _stretch(maps.shape[1], sides[0]) @ maps @ _stretch(maps.shape[2], sides[1]).T
+    return _build_weights(maps.shape[1], sides[0]) @ maps @ _build_weights(maps.shape[2], sides[1]).T
 
 
-def _stretch(before: int, after: int) -> np.ndarray:
+def _build_weights(before: int, after: int) -> np.ndarray:
     """Return weights (after, before) of linear interpolation, constant beyond the first and last centre."""
-    places = ((np.arange(after) + 0.5) * before / after - 0.5).clip(0, before - 1)
-    return np.maximum(0, 1 - np.abs(places[:, None] - np.arange(before)))
+    positions = ((np.arange(after) + 0.5) * before / after - 0.5).clip(0, before - 1)
+    return np.maximum(0, 1 - np.abs(positions[:, None] - np.arange(before)))
 
 
 def compute_nodes(steps: int) -> tuple[np.ndarray, np.ndarray]:
@@ -192,7 +192,7 @@ def saliency(open_slope: OpenSlope, game: Game, inputs: np.ndarray, targets: np.
     """
     with open_slope(game.model, inputs, targets) as slope:
         size = functools.partial(np.linalg.norm, axis=-1) if slope.tokens else np.abs
-        of_cells = [size(gradient).astype(np.float64) for gradient, _ in _gradients(slope, inputs)]
+        of_cells = [size(gradient).astype(np.float64) for gradient, _ in _iterate_gradients(slope, inputs)]
     return pool_absolute(np.concatenate(of_cells), game.features), 1
 
 
@@ -201,7 +201,7 @@ def gradient_x_input(
 ) -> tuple[np.ndarray, int]:
     """Return x · ∂ log p_target / ∂x, signed, summed over a feature's cells or embedding (Shrikumar et al. 2016)."""
     with open_slope(game.model, inputs, targets) as slope:
-        of_cells = [slope.sum_embeddings(gradient * x) for gradient, x in _gradients(slope, inputs)]
+        of_cells = [slope.sum_embeddings(gradient * x) for gradient, x in _iterate_gradients(slope, inputs)]
     return pool(np.concatenate(of_cells), game.features), 1
 
 
@@ -210,7 +210,7 @@ def gradient_x_difference(
 ) -> tuple[np.ndarray, int]:
     """Return (x - x0) · ∂ log p_target / ∂x, signed, x0 the mean reference row (Shrikumar et al. 2017, §2.3.1)."""
     with open_slope(game.model, inputs, targets) as slope:
-        moved = _gradients(slope, inputs, build_starts(game, inputs))
+        moved = _iterate_gradients(slope, inputs, build_starts(game, inputs))
         of_cells = [slope.sum_embeddings(gradient * difference) for gradient, difference in moved]
     return pool(np.concatenate(of_cells), game.features), 1
 
@@ -229,7 +229,7 @@ def integrated_gradients(
     position, weight = np.append(position, [0, 1]).astype(np.float32), np.append(weight, [0, 0]).astype(np.float32)
     of_cells, gained = np.zeros(inputs.shape), np.zeros(n)
     with open_slope(game.model, inputs, targets) as slope:
-        for instance, background in _passes(n, M, slope.rows):
+        for instance, background in _cut_passes(n, M, slope.rows):
             x, x0 = slope.points_of(inputs[instance]), slope.points_of(origins[instance, background])
             total, at_nodes = 0.0, []
             together = max(1, slope.rows // len(instance))  # nodes per pass
@@ -263,23 +263,23 @@ def expected_gradients(
     """
     origins = build_starts(game, inputs)
     n, M = origins.shape[:2]
-    generators = _generators(seed, instances)
+    generators = _seed_generators(seed, instances)
     drawn = np.stack([generator.integers(M, size=samples) for generator in generators])
-    along = np.stack([generator.random(samples, np.float32) for generator in generators])
-    of_cells = np.zeros(inputs.shape)
+    fractions = np.stack([generator.random(samples, np.float32) for generator in generators])
+    totals = np.zeros(inputs.shape)
     rows, counts = np.unique(np.arange(n)[:, None] * M + drawn, return_counts=True)
-    owner, row = np.divmod(rows, M)
+    instance_of_row, row = np.divmod(rows, M)
     with open_slope(game.model, inputs, targets) as slope:
-        for instance, sample in _passes(n, samples, slope.rows):
+        for instance, sample in _cut_passes(n, samples, slope.rows):
             x, x0 = slope.points_of(inputs[instance]), slope.points_of(origins[instance, drawn[instance, sample]])
-            index = along[instance, sample].reshape(-1, *[1] * (x.ndim - 1))
-            moved = slope.gradient(x0 + index * (x - x0), instance)[0].astype(np.float64) * (x - x0)
-            _add_runs(of_cells, instance, slope.sum_embeddings(moved))
-        of_inputs = _values(slope, lambda part: inputs[part], np.arange(n))
-        of_rows = _values(slope, lambda part: origins[owner[part], row[part]], owner)
-    scores = pool(of_cells, game.features) / samples
-    gained = of_inputs - np.bincount(owner, of_rows * counts / samples, n)
-    return scores, samples + 1 + np.bincount(owner, minlength=n), measure_completeness(scores, gained)
+            index = fractions[instance, sample].reshape(-1, *[1] * (x.ndim - 1))
+            change = slope.gradient(x0 + index * (x - x0), instance)[0].astype(np.float64) * (x - x0)
+            _add_runs(totals, instance, slope.sum_embeddings(change))
+        values = _evaluate_rows(slope, lambda part: inputs[part], np.arange(n))
+        values_of_rows = _evaluate_rows(slope, lambda part: origins[instance_of_row[part], row[part]], instance_of_row)
+    scores = pool(totals, game.features) / samples
+    gained = values - np.bincount(instance_of_row, values_of_rows * counts / samples, n)
+    return scores, samples + 1 + np.bincount(instance_of_row, minlength=n), measure_completeness(scores, gained)
 
 
 def smooth_grad(
@@ -293,27 +293,27 @@ def smooth_grad(
     noise: float = 0.15,
 ) -> tuple[np.ndarray, int]:
     """Return the saliency of noisy copies' mean gradient (Smilkov et al. 2017); noise: a share of the input's range."""
-    generators = _generators(seed, instances)
+    generators = _seed_generators(seed, instances)
     with open_slope(game.model, inputs, targets) as slope:
         shape = slope.points_of(inputs[:1]).shape[1:]
         removable = game.features.cells >= 0  # no noise on padding
         if slope.tokens:
             removable = np.broadcast_to(removable[:, None], shape)
         total = np.zeros((len(inputs), *shape))
-        for instance, _ in _passes(len(inputs), samples, slope.rows):
-            each, first, counts = np.unique(instance, return_index=True, return_counts=True)
-            own = slope.points_of(inputs[each])
-            spread = noise * np.ptp(own[:, removable], axis=1)
-            drawn = [generators[i].standard_normal((k, *shape), np.float32) for i, k in zip(each, counts, strict=True)]
-            drawn = np.concatenate(drawn) * removable * np.repeat(spread, counts).reshape(-1, *[1] * len(shape))
-            gradients, _ = slope.gradient(np.repeat(own, counts, axis=0) + drawn.astype(np.float32), instance)
-            total[each] += np.add.reduceat(gradients, first, axis=0, dtype=np.float64)
+        for instance, _ in _cut_passes(len(inputs), samples, slope.rows):
+            rows, first, counts = np.unique(instance, return_index=True, return_counts=True)
+            clean = slope.points_of(inputs[rows])
+            scale = noise * np.ptp(clean[:, removable], axis=1)
+            drawn = [generators[i].standard_normal((k, *shape), np.float32) for i, k in zip(rows, counts, strict=True)]
+            drawn = np.concatenate(drawn) * removable * np.repeat(scale, counts).reshape(-1, *[1] * len(shape))
+            gradients, _ = slope.gradient(np.repeat(clean, counts, axis=0) + drawn.astype(np.float32), instance)
+            total[rows] += np.add.reduceat(gradients, first, axis=0, dtype=np.float64)
     mean = total / samples
     size = np.linalg.norm(mean, axis=-1) if slope.tokens else np.abs(mean)
     return pool_absolute(size, game.features), samples
 
 
-def _gradients(
+def _iterate_gradients(
     slope: Slope, inputs: np.ndarray, origins: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield ∂F/∂points and points of each pass, the latter minus the mean of `origins` (n, M, *input shape)."""
@@ -322,21 +322,21 @@ def _gradients(
         points = slope.points_of(inputs[instance])
         gradient, _ = slope.gradient(points, instance)
         if origins is not None:
-            points = points - np.stack([slope.points_of(own).mean(0) for own in origins[instance]])
+            points = points - np.stack([slope.points_of(rows).mean(0) for rows in origins[instance]])
         yield gradient, points
 
 
-def _generators(seed: int, instances: Sequence[int]) -> list[np.random.Generator]:
+def _seed_generators(seed: int, instances: Sequence[int]) -> list[np.random.Generator]:
     return [np.random.default_rng(seed_of(seed, int(instance))) for instance in instances]
 
 
-def _passes(n: int, samples: int, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _cut_passes(n: int, samples: int, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (instances, samples), each (rows of a pass,): all samples of all instances, instance by instance."""
     for first in range(0, n * samples, size):
         yield np.divmod(np.arange(first, min(first + size, n * samples)), samples)
 
 
-def _values(slope: Slope, rows: Callable[[slice], np.ndarray], owners: np.ndarray) -> np.ndarray:
+def _evaluate_rows(slope: Slope, rows: Callable[[slice], np.ndarray], owners: np.ndarray) -> np.ndarray:
     """Return F (m,) of rows in slices, each with the position of its instance."""
     parts = [slice(first, first + slope.rows) for first in range(0, len(owners), slope.rows)]
     return np.concatenate([slope.gradient(slope.points_of(rows(part)), owners[part])[1] for part in parts])
@@ -344,5 +344,5 @@ def _values(slope: Slope, rows: Callable[[slice], np.ndarray], owners: np.ndarra
 
 def _add_runs(totals: np.ndarray, instance: np.ndarray, added: np.ndarray) -> None:
     """Add values (m, ...) to the totals of ascending instances (m,)."""
-    each, first = np.unique(instance, return_index=True)
-    totals[each] += np.add.reduceat(added, first, axis=0)
+    distinct, first = np.unique(instance, return_index=True)
+    totals[distinct] += np.add.reduceat(added, first, axis=0)

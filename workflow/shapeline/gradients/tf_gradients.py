@@ -10,7 +10,7 @@ from shapeline.games.game import Game
 from shapeline.gradients.methods import (
     Slope,
     bind,
-    check,
+    check_inputs,
     check_layer,
     choose_batch_size,
     describe_missing_map,
@@ -24,31 +24,31 @@ from shapeline.models.keras_models import iterate_layers, keras, normalise, tf
 @contextlib.contextmanager
 def open_slope(model: Classifier, inputs: np.ndarray, targets: np.ndarray) -> Iterator[Slope]:
     """Yield the slope of log p_target. Raises ShapelineError where TensorFlow cannot differentiate the model."""
-    tokens = check(model, inputs, "tensorflow")
-    step = _step(model, inputs, tokens)
+    tokens = check_inputs(model, inputs, "tensorflow")
+    step = _trace_step(model, inputs, tokens)
 
     def points_of(rows: np.ndarray) -> np.ndarray:
-        return _points(model, rows, tokens)
+        return _embed(model, rows, tokens)
 
     def gradient(at: np.ndarray, instance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        given = [each[instance].astype(np.int32) for each in (targets, inputs)[: 1 + tokens]]
-        gradients, of_target = step(at, *given)
-        return gradients.numpy(), of_target.numpy()
+        arguments = [array[instance].astype(np.int32) for array in (targets, inputs)[: 1 + tokens]]
+        gradients, log_p = step(at, *arguments)
+        return gradients.numpy(), log_p.numpy()
 
     yield Slope(points_of, gradient, choose_batch_size(points_of(inputs[:1]).shape, model), tokens)
 
 
-def _points(model: Classifier, rows: np.ndarray, tokens: bool) -> np.ndarray:
+def _embed(model: Classifier, rows: np.ndarray, tokens: bool) -> np.ndarray:
     """Return the differentiation variables: rows (n, *input shape) float32, or embeddings (n, length, e) of tokens."""
     if tokens:
         return np.asarray(model.module.embed(tf.constant(rows.astype(np.int32))), np.float32)
     return rows.astype(np.float32)
 
 
-def _step(model: Classifier, inputs: np.ndarray, tokens: bool) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
+def _trace_step(model: Classifier, inputs: np.ndarray, tokens: bool) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
     """Return the traced step from points, targets and ids to (∂ log p_target / ∂points, log p_target in float64)."""
     steps = _STEPS.setdefault(model.module, {})
-    shape = _points(model, inputs[:1], tokens).shape[1:]
+    shape = _embed(model, inputs[:1], tokens).shape[1:]
     task = model.task
     if (tokens, shape, task) in steps:
         return steps[tokens, shape, task]
@@ -86,14 +86,14 @@ def grad_cam(
     networks, Keras's for others; signed: negative values are kept. Raises ShapelineError for a layer without maps.
     """
     model = game.model
-    check(model, inputs, "tensorflow")
+    check_inputs(model, inputs, "tensorflow")
     if hasattr(model.module, "parts"):
         layers = model.module.parts()
     else:
         layers = {part.name: part for part in iterate_layers(model.module)}
     convolutions = [name for name, part in layers.items() if isinstance(part, keras.layers.Conv2D)]
     layer = check_layer(model, inputs, layer, layers, convolutions)
-    step = _cam_step(model, layer, layers[layer], inputs.shape[1:])
+    step = _trace_cam(model, layer, layers[layer], inputs.shape[1:])
 
     def maps_of(part: slice) -> np.ndarray:
         weighted = step(inputs[part].astype(np.float32), targets[part].astype(np.int32))
@@ -104,7 +104,7 @@ def grad_cam(
     return score_maps(game, inputs, maps_of, signed), 1
 
 
-def _cam_step(model: Classifier, name: str, layer: keras.layers.Layer, shape: tuple[int, ...]) -> Callable:
+def _trace_cam(model: Classifier, name: str, layer: keras.layers.Layer, shape: tuple[int, ...]) -> Callable:
     """Return the traced step from images and targets to the layer's weighted maps (n, height, width), or None."""
     steps = _CAM_STEPS.setdefault(model.module, {})
     task = model.task

@@ -1,8 +1,8 @@
 """Gradient attributions of a torch classifier, by attention (rollout, AttnLRP), and DeepLIFT (Shrikumar et al. 2017).
 
 DeepLIFT by the rescale rule, averaged over reference rows: in one forward pass of inputs and references every
-non-linear module is the straight line through its two values. The rules are our own, because captum's (0.9) and shap's
-(0.51) for max-pooling do not add up.
+non-linear module is the straight line through its two values. The rules are implemented here, because those of captum
+(0.9) and shap (0.51) for max-pooling violate completeness.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from shapeline.gradients.methods import (
     Slope,
     bind,
     build_starts,
-    check,
+    check_inputs,
     check_layer,
     choose_batch_size,
     compute_nodes,
@@ -48,23 +48,23 @@ WITHOUT_RULE = (
     *(nn.MaxPool3d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
     *(nn.FractionalMaxPool2d, nn.FractionalMaxPool3d),
 )
-RULE_GAP = 0.01  # of what the logits gained, above which some operation has no rule
-ROUNDING = 1e-5  # of the logits
-EQUAL = 1e-6  # inputs nearer than this to their reference have the derivative in place of a slope
+MAX_RULE_GAP = 0.01  # share of the logits' gain; a larger gap shows that an operation has no rule
+ROUNDING = 1e-5  # relative error of the logits
+EQUAL = 1e-6  # for smaller differences of input and reference, the derivative replaces the slope
 
 
 def tensor(model: Classifier, array: np.ndarray) -> torch.Tensor:
     return torch.tensor(array, device=find_device(model.module))
 
 
-def points(model: Classifier, rows: np.ndarray, tokens: bool) -> torch.Tensor:
+def embed(model: Classifier, rows: np.ndarray, tokens: bool) -> torch.Tensor:
     """Return the differentiation variables: rows (n, *input shape) float32, or embeddings (n, length, e) of tokens."""
     if tokens:
         return model.module.embed(tensor(model, rows)).detach()
     return tensor(model, rows).float()
 
 
-def log_probs(model: Classifier, tokens: bool) -> Callable[..., torch.Tensor]:
+def build_log_probs(model: Classifier, tokens: bool) -> Callable[..., torch.Tensor]:
     """Return the function from points and token ids to log-probabilities (n, classes) float64, or predictions."""
 
     def forward(points: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
@@ -87,20 +87,20 @@ def differentiable(module: nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def open_slope(model: Classifier, inputs: np.ndarray, targets: np.ndarray) -> Iterator[Slope]:
     """Yield the slope of log p_target. Raises ShapelineError where torch cannot differentiate the model."""
-    tokens = check(model, inputs, "torch")
+    tokens = check_inputs(model, inputs, "torch")
 
     def points_of(rows: np.ndarray) -> np.ndarray:
-        return points(model, rows, tokens).cpu().numpy()
+        return embed(model, rows, tokens).cpu().numpy()
 
     def gradient(at: np.ndarray, instance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         x = tensor(model, at).requires_grad_()
         target = tensor(model, targets[instance]).long()
-        of_target = forward(x, tensor(model, inputs[instance]) if tokens else None).gather(1, target[:, None])[:, 0]
-        (gradients,) = torch.autograd.grad(of_target.sum(), x)
-        return gradients.cpu().numpy(), of_target.detach().cpu().numpy()
+        log_p = forward(x, tensor(model, inputs[instance]) if tokens else None).gather(1, target[:, None])[:, 0]
+        (gradients,) = torch.autograd.grad(log_p.sum(), x)
+        return gradients.cpu().numpy(), log_p.detach().cpu().numpy()
 
     with differentiable(model.module):
-        forward = log_probs(model, tokens)
+        forward = build_log_probs(model, tokens)
         yield Slope(points_of, gradient, choose_batch_size(points_of(inputs[:1]).shape, model), tokens)
 
 
@@ -110,7 +110,7 @@ saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expecte
 
 
 # Messages of captum for a layer that is never called, and of torch for one whose maps do not reach the output.
-UNUSED = ("did not obtain any outputs", "not have been used in the graph")
+UNUSED_MESSAGES = ("did not obtain any outputs", "not have been used in the graph")
 
 
 @halve_on_memory_error
@@ -124,28 +124,28 @@ def grad_cam(
     for a layer without maps.
     """
     model = game.model
-    check(model, inputs, "torch")
+    check_inputs(model, inputs, "torch")
     modules = dict(model.module.named_modules())
     convolutions = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)]
-    grid = patch_grid(model.module, inputs.shape[2:]) if inputs.ndim == 4 else None
+    grid = find_patch_grid(model.module, inputs.shape[2:]) if inputs.ndim == 4 else None
     if grid and (layer is None or isinstance(modules.get(layer), NORMS)):
         layers = [layer] if layer else [name for name, part in modules.items() if isinstance(part, NORMS)]
 
         def token_maps_of(part: slice) -> np.ndarray:
-            x, target = points(model, inputs[part], False), tensor(model, targets[part]).long()
-            return token_maps(model, x, target, layers, grid).cpu().numpy()
+            x, target = embed(model, inputs[part], False), tensor(model, targets[part]).long()
+            return compute_token_maps(model, x, target, layers, grid).cpu().numpy()
 
         return score_maps(game, inputs, token_maps_of, signed), 1
     layer = check_layer(model, inputs, layer, modules, convolutions)
     with differentiable(model.module):
-        cam = LayerGradCam(log_probs(model, tokens=False), modules[layer])
+        cam = LayerGradCam(build_log_probs(model, tokens=False), modules[layer])
 
         def maps_of(part: slice) -> np.ndarray:
-            x, target = points(model, inputs[part], False), tensor(model, targets[part]).long()
+            x, target = embed(model, inputs[part], False), tensor(model, targets[part]).long()
             try:
                 weighted = cam.attribute(x, target)
             except (AssertionError, RuntimeError) as error:
-                if not any(words in str(error) for words in UNUSED):
+                if not any(words in str(error) for words in UNUSED_MESSAGES):
                     raise
                 raise describe_missing_map(model, layer, convolutions) from error
             if not isinstance(weighted, torch.Tensor) or weighted.ndim != 4:
@@ -156,11 +156,11 @@ def grad_cam(
 
 
 NORMS = (nn.LayerNorm, nn.RMSNorm)
-MAX_POOLED = 2  # tokens read at the end: class token and distillation token
+MAX_POOLED = 2  # tokens that a head reads: class token and distillation token
 MAX_SPECIAL = 16  # tokens before the patches: class token, distillation token, registers
 
 
-def patch_grid(module: nn.Module, sides: Sequence[int]) -> tuple[int, int] | None:
+def find_patch_grid(module: nn.Module, sides: Sequence[int]) -> tuple[int, int] | None:
     """Return rows and columns of a transformer's patches, by its `patch` or first convolution; or None."""
     parts = list(module.modules())
     convolutions = [part for part in parts if isinstance(part, nn.Conv2d)]
@@ -174,7 +174,7 @@ def patch_grid(module: nn.Module, sides: Sequence[int]) -> tuple[int, int] | Non
     return step and tuple(side // size for side, size in zip(sides, step, strict=True))
 
 
-def token_maps(
+def compute_token_maps(
     model: Classifier, x: torch.Tensor, target: torch.Tensor, layers: Sequence[str], grid: tuple[int, int]
 ) -> torch.Tensor:
     """Return patch tokens weighted by their mean derivative and summed, (n, rows, columns).
@@ -190,9 +190,9 @@ def token_maps(
     ]
     try:
         with differentiable(model.module):
-            of_target = log_probs(model, tokens=False)(x.requires_grad_()).gather(1, target[:, None]).sum()
+            log_p = build_log_probs(model, tokens=False)(x.requires_grad_()).gather(1, target[:, None]).sum()
             outputs = [out for _, out in recorded if isinstance(out, torch.Tensor) and out.requires_grad]
-            slopes = torch.autograd.grad(of_target, outputs, allow_unused=True)
+            slopes = torch.autograd.grad(log_p, outputs, allow_unused=True)
     finally:
         for hook in hooks:
             hook.remove()
@@ -227,17 +227,17 @@ def attn_lrp(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.nd
     from_embedding and `plainly()`; raises ShapelineError for another model.
     """
     model = game.model
-    if not check(model, inputs, "torch") or not hasattr(model.module, "plainly"):
+    if not check_inputs(model, inputs, "torch") or not hasattr(model.module, "plainly"):
         raise reject(
             f"attn_lrp: '{model.architecture}' is not a transformer of tokens; give a text classifier of transformers, "
             "a network with the method plainly(), or choose another method"
         )
     of_cells = np.zeros(inputs.shape)
     with differentiable(model.module), model.module.plainly(), relevance_rules(model.module):
-        rows = choose_batch_size(points(model, inputs[:1], True).shape, model)
+        rows = choose_batch_size(embed(model, inputs[:1], True).shape, model)
         for start in range(0, len(inputs), rows):
             part = slice(start, start + rows)
-            x = points(model, inputs[part], True).requires_grad_()
+            x = embed(model, inputs[part], True).requires_grad_()
             logits = model.module.from_embedding(x, tensor(model, inputs[part]))
             target = tensor(model, targets[part]).long()[:, None]
             (slope,) = torch.autograd.grad(logits.gather(1, target).sum(), x)
@@ -257,32 +257,32 @@ class Rules(TorchFunctionMode):
         if name in FUSED:
             raise reject("attn_lrp: attention as one fused call has no rule; choose another method")
         if name == "layer_norm":
-            return _layer_norm(*args, **kwargs)
-        made = function(*args, **kwargs)
+            return _normalise(*args, **kwargs)
+        result = function(*args, **kwargs)
         if name in ELEMENTWISE_NAMES:
-            return _pass_relevance(args[0], made)
+            return _pass_relevance(args[0], result)
         if name in SCALES:
-            return made.detach()
+            return result.detach()
         if name in PRODUCTS and all(isinstance(part, torch.Tensor) and part.requires_grad for part in args[:2]):
-            return (made + made.detach()) / 2
-        return made
+            return (result + result.detach()) / 2
+        return result
 
 
-def _pass_relevance(x: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
-    return x * torch.where(x == 0, 0.0, made / x).detach()
+def _pass_relevance(x: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    return x * torch.where(x == 0, 0.0, output / x).detach()
 
 
-def _layer_norm(x: torch.Tensor, shape, weight=None, bias=None, eps: float = 1e-5) -> torch.Tensor:
+def _normalise(x: torch.Tensor, shape, weight=None, bias=None, eps: float = 1e-5) -> torch.Tensor:
     axes = tuple(range(-len(shape), 0))
     centred = x - x.mean(axes, keepdim=True)
-    made = centred * (centred.square().mean(axes, keepdim=True) + eps).rsqrt().detach()
-    made = made if weight is None else made * weight
-    return made if bias is None else made + bias
+    output = centred * (centred.square().mean(axes, keepdim=True) + eps).rsqrt().detach()
+    output = output if weight is None else output * weight
+    return output if bias is None else output + bias
 
 
 @contextlib.contextmanager
 def relevance_rules(module: torch.nn.Module) -> Iterator[None]:
-    """Make derivatives of the module by its input follow the rules within a block; its attention has to be eager."""
+    """Make derivatives of the module by its input follow the rules within a block; its attention must be eager."""
     with _freeze_parameters(module), _fuse_activations(module), Rules():
         yield
 
@@ -301,7 +301,7 @@ def _fuse_activations(module: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _freeze_parameters(module: torch.nn.Module) -> Iterator[None]:
-    """Disable the parameters' derivatives, so that only tensors that depend on the input have one."""
+    """Disable derivatives by parameters within a block, so that only tensors that depend on the input have one."""
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     try:
         for parameter in trainable:
@@ -314,7 +314,7 @@ def _freeze_parameters(module: torch.nn.Module) -> Iterator[None]:
 
 @halve_on_memory_error
 def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return each feature's attention flow into the token that is read, for any class; scores (n, d) ≥ 0."""
+    """Return each feature's attention flow into the token that the head reads, for any class; scores (n, d) ≥ 0."""
     model = game.model
     if inputs.ndim != 2 or not hasattr(model.module, "attentions"):
         raise reject(
@@ -333,38 +333,38 @@ def attention_rollout(game: Game, inputs: np.ndarray) -> tuple[np.ndarray, int]:
     return pool(of_cells, game.features), 1
 
 
-def rollout(layers: Sequence[torch.Tensor]) -> torch.Tensor:
+def roll_out(layers: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the share of token j in token i, (n, t, t), from the attention (n, heads, t, t) of all layers (eq. 1)."""
     identity = torch.eye(layers[0].shape[-1], dtype=torch.float64, device=layers[0].device)
-    whole = identity
+    product = identity
     for layer in layers:
         mixed = layer.double().mean(1) + identity
-        whole = mixed / mixed.sum(-1, keepdim=True) @ whole
-    return whole
+        product = mixed / mixed.sum(-1, keepdim=True) @ product
+    return product
 
 
 def select_read_row(layers: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the rollout's row (n, t) of the token that is read: the first, or under causal attention the last."""
-    whole = rollout(layers)
+    """Return the rollout's row (n, t) of the token that the head reads: the first, with causal attention the last."""
+    shares = roll_out(layers)
     ahead = sum(layer[:, :, 0, 1:].sum() for layer in layers)
-    index = torch.zeros(len(whole), dtype=torch.long, device=whole.device)
+    index = torch.zeros(len(shares), dtype=torch.long, device=shares.device)
     if ahead == 0:
         attended = layers[0].amax((1, 2)) > 0
         index = (attended * torch.arange(attended.shape[1], device=attended.device)).amax(1)
-    return whole[torch.arange(len(whole), device=whole.device), index]
+    return shares[torch.arange(len(shares), device=shares.device), index]
 
 
 @halve_on_memory_error
 def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, int, dict]:
     """Return DeepLIFT's contributions to log p_target, averaged over the reference's rows (shap's DeepExplainer).
 
-    Returns scores (n, d), evaluations and {"completeness_gap": (n,)}. Flagged is a large gap, and a network with an
-    operation without a rule: there what the logits gained is missed by more than 1 %. Multipliers of logits are the
-    mean derivatives of log p_target on the line between the two. Raises ShapelineError for a module without a rule
-    (an LSTM).
+    Returns scores (n, d), evaluations and {"completeness_gap": (n,)}. A large gap is flagged, and so is a network with
+    an operation without a rule, where contributions differ by more than 1 % from the gain of the logits. Multipliers of
+    logits are the mean derivatives of log p_target on the line between the two. Raises ShapelineError for a module
+    without a rule (an LSTM).
     """
     model = game.model
-    tokens = check(model, inputs, "torch")
+    tokens = check_inputs(model, inputs, "torch")
     for name, part in model.module.named_modules():
         if isinstance(part, WITHOUT_RULE):
             raise reject(
@@ -373,40 +373,40 @@ def deep_lift(game: Game, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.n
             )
     origins = build_starts(game, inputs)
     n, M = origins.shape[:2]
-    of_cells, gained, beyond = np.zeros(inputs.shape), np.zeros(n), np.zeros(n)
+    totals, gained, gaps = np.zeros(inputs.shape), np.zeros(n), np.zeros(n)
     with differentiable(model.module), _straighten(model.module):
-        rows = max(1, choose_batch_size(points(model, inputs[:1], tokens).shape, model) // 2)
+        rows = max(1, choose_batch_size(embed(model, inputs[:1], tokens).shape, model) // 2)
         for first in range(0, n * M, rows):
             instance, background = np.divmod(np.arange(first, min(first + rows, n * M)), M)
-            x = points(model, inputs[instance], tokens).requires_grad_()
-            x0 = points(model, origins[instance, background], tokens)
+            x = embed(model, inputs[instance], tokens).requires_grad_()
+            x0 = embed(model, origins[instance, background], tokens)
             target = tensor(model, targets[instance]).long()
-            both = torch.cat([x, x0])
+            stacked = torch.cat([x, x0])
             ids = tensor(model, inputs[np.tile(instance, 2)]) if tokens else None
-            logits = model.module.from_embedding(both, ids) if tokens else model.module(both)
-            logits = check_logits(logits, len(both), model.architecture, model.task).double()
-            multipliers, difference = head(logits.detach(), target, model.task)
+            logits = model.module.from_embedding(stacked, ids) if tokens else model.module(stacked)
+            logits = check_logits(logits, len(stacked), model.architecture, model.task).double()
+            multipliers, difference = compute_multipliers(logits.detach(), target, model.task)
             (gradient,) = torch.autograd.grad((multipliers * logits[: len(x)]).sum(), x)
-            moved = (gradient * (x - x0)).detach().double()
-            np.add.at(of_cells, instance, (moved.sum(-1) if tokens else moved).cpu().numpy() / M)
+            contributions = (gradient * (x - x0)).detach().double()
+            np.add.at(totals, instance, (contributions.sum(-1) if tokens else contributions).cpu().numpy() / M)
             np.add.at(gained, instance, difference.cpu().numpy() / M)
-            np.add.at(beyond, instance, measure_rule_gap(moved, multipliers, logits.detach()).cpu().numpy())
-    scores = pool(of_cells, game.features)
+            np.add.at(gaps, instance, measure_rule_gap(contributions, multipliers, logits.detach()).cpu().numpy())
+    scores = pool(totals, game.features)
     details = measure_completeness(scores, gained)
-    details["warning"] = [NO_RULE if far else flag for far, flag in zip(beyond > 0, details["warning"], strict=True)]
+    details["warning"] = [NO_RULE if gap else flag for gap, flag in zip(gaps > 0, details["warning"], strict=True)]
     return scores, 2 * M, details
 
 
 def measure_rule_gap(moved: torch.Tensor, multipliers: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """Return by how much contributions (m, ...) miss the gain of the weighted logits (2m, classes), (m,)."""
+    """Return the excess gap (m,) between contributions (m, ...) and the gain of the weighted logits (2m, classes)."""
     x, x0 = logits.chunk(2)
     gained, moved = (multipliers * (x - x0)).sum(1), moved.flatten(1)
     rounding = (multipliers.abs() * torch.maximum(x.abs(), x0.abs())).sum(1)
-    allowed = RULE_GAP * (gained.abs() + moved.abs().sum(1) / 10) + ROUNDING * rounding
+    allowed = MAX_RULE_GAP * (gained.abs() + moved.abs().sum(1) / 10) + ROUNDING * rounding
     return (moved.sum(1) - gained).abs().sub(allowed).clamp(min=0)
 
 
-def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_multipliers(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return multipliers (m, classes) of logits (2m, classes) of inputs and references, and the gain of F (m,)."""
     x, x0 = logits.chunk(2)
     if task == "regression":
@@ -428,14 +428,14 @@ def head(logits: torch.Tensor, target: torch.Tensor, task: str) -> tuple[torch.T
 @contextlib.contextmanager
 def _straighten(module: nn.Module) -> Iterator[None]:
     """Keep the values of non-linear modules with the rescale rule's slopes; rows: inputs, then references."""
-    given: dict[nn.Module, torch.Tensor] = {}
+    inputs: dict[nn.Module, torch.Tensor] = {}
 
     def before(part: nn.Module, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        given[part] = arguments[0]
-        return (arguments[0].clone(), *arguments[1:])  # a module that works in place leaves the original as it was
+        inputs[part] = arguments[0]
+        return (arguments[0].clone(), *arguments[1:])  # a module that works in place must not change the original
 
     def after(part: nn.Module, _: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
-        return (_line if isinstance(part, ELEMENTWISE) else _pooled_line)(part, given.pop(part), output)
+        return (_interpolate if isinstance(part, ELEMENTWISE) else _interpolate_pool)(part, inputs.pop(part), output)
 
     parts = [part for part in module.modules() if isinstance(part, (*ELEMENTWISE, *POOLS))]
     hooks = [part.register_forward_pre_hook(before) for part in parts]
@@ -447,20 +447,20 @@ def _straighten(module: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-def _line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+def _interpolate(part: nn.Module, x: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
     """Return the output with the slope between input and reference, or its derivative where these are equal."""
-    delta = torch.sub(*given.detach().chunk(2))
+    delta = torch.sub(*x.detach().chunk(2))
     slope = torch.sub(*output.detach().chunk(2)) / torch.where(delta.abs() < EQUAL, 1, delta)
-    line = output.detach() + slope.repeat(2, *[1] * (given.ndim - 1)) * (given - given.detach())
-    return torch.where((delta.abs() < EQUAL).repeat(2, *[1] * (given.ndim - 1)), output, line)
+    line = output.detach() + slope.repeat(2, *[1] * (x.ndim - 1)) * (x - x.detach())
+    return torch.where((delta.abs() < EQUAL).repeat(2, *[1] * (x.ndim - 1)), output, line)
 
 
-def _pooled_line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """Return the output, whose change is shared by the largest cells of input and reference (the authors' code)."""
+def _interpolate_pool(part: nn.Module, x: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """Return the output, whose change is divided among the largest cells of input and reference (the authors' code)."""
     pool = next(pool for kind, pool in POOLS.items() if isinstance(part, kind))
     options = part.kernel_size, part.stride, part.padding, part.dilation, part.ceil_mode
-    cells = given.flatten(2)
-    indices = pool(given.detach(), *options, return_indices=True)[1].flatten(2)
+    cells = x.flatten(2)
+    indices = pool(x.detach(), *options, return_indices=True)[1].flatten(2)
     of_input, of_reference = indices.chunk(2)
     y, y0 = output.detach().flatten(2).chunk(2)
     largest = torch.maximum(y, y0)
@@ -469,6 +469,6 @@ def _pooled_line(part: nn.Module, given: torch.Tensor, output: torch.Tensor) -> 
     for index, change in ((of_input, largest - y0), (of_reference, y - largest)):
         distance = delta.gather(2, index)
         slope = torch.where(change == 0, 0, change / torch.where(distance == 0, 1, distance)).repeat(2, 1, 1)
-        moved = (cells - cells.detach()).gather(2, index.repeat(2, 1, 1))
-        line = line + slope * moved
+        change_of_cells = (cells - cells.detach()).gather(2, index.repeat(2, 1, 1))
+        line = line + slope * change_of_cells
     return line.view_as(output)

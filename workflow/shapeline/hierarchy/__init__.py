@@ -1,4 +1,4 @@
-"""Hierarchical Shapley values and Owen values: only what is relevant is split further (Teneggi et al. 2021)."""
+"""Hierarchical Shapley values and Owen values: only relevant nodes are split further (Teneggi et al. 2021)."""
 
 from shapeline.lazy import names_from
 

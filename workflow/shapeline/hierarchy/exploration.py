@@ -20,7 +20,7 @@ MODES = ("absolute", "relative")
 LEAF_SCORES = ("uniform", "product")
 TOLERANCE = 1e-9  # share of the range of v by which a coefficient must exceed its threshold
 NO_RELEVANT_NODE = "no relevant node"
-MAX_MASK_BYTES = 1 << 26  # of masks per call of a game on one input
+MAX_MASK_BYTES = 1 << 26  # masks per call of a game on one input
 # From instances (P,) and rectangles (P, parts, 4) int64 (top, bottom, left, right; half open; all zero: no rectangle)
 # to the values (P,) of the coalitions that keep exactly the union of the rectangles.
 Evaluate = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -120,7 +120,7 @@ def explore(
     roots = np.tile([0, sides[0], 0, sides[1]], (n_instances, 1))
 
     def split(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _quadrants(nodes, min_size)
+        return _split_quadrants(nodes, min_size)
 
     return explore_trees(evaluate, roots, split, sides, threshold, mode, leaf_score, tolerance)
 
@@ -267,8 +267,8 @@ def explore_trees(
     check_choice("h_shap", "leaf_score", leaf_score, LEAF_SCORES)
     limit = 100 if mode == "relative" else np.inf
     if not isinstance(threshold, int | float | np.number) or not 0 <= threshold <= limit:
-        wanted = "a percentile from 0 to 100" if mode == "relative" else "a number of at least 0"
-        raise ShapelineError(f"h_shap: threshold is {threshold!r}; give {wanted} in mode '{mode}'.")
+        expected = "a percentile from 0 to 100" if mode == "relative" else "a number of at least 0"
+        raise ShapelineError(f"h_shap: threshold is {threshold!r}; give {expected} in mode '{mode}'.")
     n = len(roots)
     tally = Tally(evaluate, n)
     whole_input = roots[:, None, :4]
@@ -276,28 +276,29 @@ def explore_trees(
     empty, full = ends[:n], ends[n:]
     visited = np.ones(n, np.int64)
     grown: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    instances, products, worth = np.arange(n), np.ones(n), full - empty
+    instances, products, gains = np.arange(n), np.ones(n), full - empty
     children, players = split(roots)
     while len(instances):
-        coefficients, alone = _play(tally, instances, children, players, worth, empty)
+        coefficients, next_gains = _compute_coefficients(tally, instances, children, players, gains, empty)
         is_child = np.arange(children.shape[1]) < players[:, None]
         parent, index = np.nonzero(is_child)
-        nodes, instances, alone = children[parent, index], instances[parent], alone[parent, index]
-        of_path = coefficients[parent, index] * products[parent]
-        score = of_path if leaf_score == "product" else coefficients[parent, index]
+        nodes, instances, next_gains = children[parent, index], instances[parent], next_gains[parent, index]
+        path_products = coefficients[parent, index] * products[parent]
+        score = path_products if leaf_score == "product" else coefficients[parent, index]
         slack = tolerance * tally.spread()[instances]
         if mode == "absolute":
             relevant = score - threshold > slack
         else:
-            relevant = (score >= _percentiles(score, instances, n, threshold)[instances] - slack) & (score > slack)
+            relevant = (score >= _percentile_of(score, instances, n, threshold)[instances] - slack) & (score > slack)
         # A root too small to split has one child, itself, which must not be counted twice.
         visited += np.bincount(instances[relevant & (players[parent] > 1)], minlength=n)
-        nodes, instances, products, worth = nodes[relevant], instances[relevant], of_path[relevant], alone[relevant]
+        nodes, instances = nodes[relevant], instances[relevant]
+        products, gains = path_products[relevant], next_gains[relevant]
         children, players = split(nodes)
         leaf = players == 1
         grown.append((instances[leaf], nodes[leaf, :4], products[leaf]))
         inner = ~leaf
-        instances, products, worth = instances[inner], products[inner], worth[inner]
+        instances, products, gains = instances[inner], products[inner], gains[inner]
         children, players = children[inner], players[inner]
     where, leaves, scores = (np.concatenate(column) for column in zip(*grown, strict=True)) if grown else _build_empty()
     order = np.argsort(where, kind="stable")
@@ -311,7 +312,7 @@ def _build_empty() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 class Tally:
-    """A counting evaluator: the number of evaluations and the range of the values per instance."""
+    """An evaluator that counts evaluations and records the range of the values, per instance."""
 
     def __init__(self, evaluate: Evaluate, n: int):
         self.evaluate = evaluate
@@ -339,10 +340,10 @@ class Tally:
         return self.highest - self.lowest
 
 
-def _play(
-    tally: Tally, instances: np.ndarray, children: np.ndarray, players: np.ndarray, worth: np.ndarray, empty: np.ndarray
+def _compute_coefficients(
+    tally: Tally, instances: np.ndarray, children: np.ndarray, players: np.ndarray, gains: np.ndarray, empty: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return Shapley values of a level's children, and their values alone minus v(empty), (m, parts) each."""
+    """Return Shapley values of a level's children, and v(child) - v(empty) of each, (m, parts) each."""
     width = children.shape[1]
     games = {int(size): exact.shapley(int(size)) for size in np.unique(players)}
     nodes = {size: np.flatnonzero(players == size) for size in games}
@@ -354,21 +355,21 @@ def _play(
         rectangles.append((children[nodes[size], None, :, :4] * proper[..., None]).reshape(-1, width, 4))
     pairs = np.concatenate(pairs)
     values = tally.values(pairs, np.concatenate(rectangles)) - empty[pairs]
-    coefficients, alone = np.zeros((2, len(children), width))
+    coefficients, child_gains = np.zeros((2, len(children), width))
     start = 0
     for size, game in games.items():
         stop = start + len(nodes[size]) * (game.evaluations - 2)
         # Minus v(empty), so that a constant game has coefficients of exactly 0.
         table = np.zeros((len(nodes[size]), game.evaluations))
         table[:, 1:-1] = values[start:stop].reshape(len(table), -1)
-        table[:, -1] = worth[nodes[size]]
+        table[:, -1] = gains[nodes[size]]
         coefficients[nodes[size], :size] = game.attribute(table)
-        alone[nodes[size], :size] = table[:, 1 << np.arange(size)]  # row r of a game keeps the children of r's bits
+        child_gains[nodes[size], :size] = table[:, 1 << np.arange(size)]  # column r is the coalition of r's bits
         start = stop
-    return coefficients, alone
+    return coefficients, child_gains
 
 
-def _quadrants(nodes: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndarray]:
+def _split_quadrants(nodes: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the children (m, 4, 4) of rectangles (m, 4), halving sides that keep min_size, and their number (m,)."""
     top, bottom, left, right = nodes.T
     rows = (bottom - top) // 2 >= min_size
@@ -385,7 +386,7 @@ def _quadrants(nodes: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndarray
     return children, players
 
 
-def _percentiles(values: np.ndarray, groups: np.ndarray, n: int, percent: float) -> np.ndarray:
+def _percentile_of(values: np.ndarray, groups: np.ndarray, n: int, percent: float) -> np.ndarray:
     """Return the percentile of the values per group, (n,), interpolated linearly as in numpy; 0 for an empty group."""
     counts = np.bincount(groups, minlength=n)
     filled = np.flatnonzero(counts)
@@ -402,7 +403,7 @@ def _percentiles(values: np.ndarray, groups: np.ndarray, n: int, percent: float)
 def encode(
     rectangles: np.ndarray, shifts: np.ndarray, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return bit codes of which rectangles (P, parts, 4), moved up and left by shifts, contain each row and column."""
+    """Return codes of each row and column: bits of the rectangles (P, parts, 4), moved up and left, that contain it."""
     bits = (1 << np.arange(rectangles.shape[1])).astype(np.int16)
     codes = []
     for axis, indices in enumerate((rows, columns)):

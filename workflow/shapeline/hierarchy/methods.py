@@ -30,13 +30,13 @@ from shapeline.hierarchy.exploration import (
     image_sides,
 )
 
-MAX_CHILDREN = 10  # of a node, which costs 2^children evaluations
-# Of the range of v. A float32 model's values differ by 1e-7 with the position in a batch, so that with
+MAX_CHILDREN = 10  # children of a node, which costs 2^children evaluations
+# Share of the range of v. A float32 model's values differ by 1e-7 with the position in a batch, so that with
 # exploration.TOLERANCE, for exact games, the explored empty quadrants would depend on the batch.
 TOLERANCE = 1e-6
 # Frameworks that evaluate coalitions on the device: modules by name, so that a job imports only one framework.
-ON_DEVICE = dict.fromkeys(("torch", "function"), "shapeline.hierarchy.torch_evaluator")
-BLOCK_BYTES = 1 << 26  # of inputs and masks per call of the engine
+DEVICE_EVALUATORS = dict.fromkeys(("torch", "function"), "shapeline.hierarchy.torch_evaluator")
+MAX_BLOCK_BYTES = 1 << 26  # inputs and masks per call of the engine
 
 Scored = tuple[np.ndarray, np.ndarray, dict[str, Sequence]]
 
@@ -213,26 +213,26 @@ def partition(
     instances, nodes = np.arange(n_instances), np.tile([0, sides[0], 0, sides[1]], (n_instances, 1))
     ends = tally.values(np.tile(instances, 2), np.concatenate([np.zeros_like(nodes), nodes])[:, None])
     empty, full = ends[:n_instances], ends[n_instances:]
-    worth, split, shared = full - empty, np.zeros(n_instances, np.int64), []
+    gains, split, shared = full - empty, np.zeros(n_instances, np.int64), []
     while True:
-        divisible = _area(nodes) > 1
-        order = np.lexsort((-np.abs(worth), ~divisible, instances))
-        instances, nodes, worth, divisible = instances[order], nodes[order], worth[order], divisible[order]
+        divisible = _count_cells(nodes) > 1
+        order = np.lexsort((-np.abs(gains), ~divisible, instances))
+        instances, nodes, gains, divisible = instances[order], nodes[order], gains[order], divisible[order]
         rank = np.arange(len(nodes)) - np.searchsorted(instances, instances)
         capacity = (evaluations - tally.evaluations[instances]) // 2
         chosen = divisible & (rank < np.minimum(nodes_a_round, capacity))
         if not chosen.any():
             break
-        of, whole_nodes = instances[chosen], nodes[chosen]
-        halves = np.concatenate(cut(whole_nodes))
-        parts = tally.values(np.tile(of, 2), halves[:, None]) - empty[np.tile(of, 2)]
-        shared.append((of, whole_nodes, worth[chosen] - parts[: len(of)] - parts[len(of) :]))
-        split += np.bincount(of, minlength=n_instances)
-        instances = np.concatenate([instances[~chosen], of, of])
-        nodes, worth = np.concatenate([nodes[~chosen], halves]), np.concatenate([worth[~chosen], parts])
-    shared.append((instances, nodes, worth))
+        owners, split_nodes = instances[chosen], nodes[chosen]
+        halves = np.concatenate(cut(split_nodes))
+        parts = tally.values(np.tile(owners, 2), halves[:, None]) - empty[np.tile(owners, 2)]
+        shared.append((owners, split_nodes, gains[chosen] - parts[: len(owners)] - parts[len(owners) :]))
+        split += np.bincount(owners, minlength=n_instances)
+        instances = np.concatenate([instances[~chosen], owners, owners])
+        nodes, gains = np.concatenate([nodes[~chosen], halves]), np.concatenate([gains[~chosen], parts])
+    shared.append((instances, nodes, gains))
     instances, nodes, amounts = (np.concatenate(column) for column in zip(*shared, strict=True))
-    density = amounts / _area(nodes)
+    density = amounts / _count_cells(nodes)
     # Cumulative sums of corners divide a node's share among its cells, without a loop over nodes.
     corners = np.zeros((n_instances, sides[0] + 1, sides[1] + 1))
     for row, column, sign in ((0, 2, 1), (0, 3, -1), (1, 2, -1), (1, 3, 1)):
@@ -241,14 +241,14 @@ def partition(
     return Owen(scores, split, tally.evaluations, empty, full)
 
 
-def _area(nodes: np.ndarray) -> np.ndarray:
+def _count_cells(nodes: np.ndarray) -> np.ndarray:
     """Return the number of cells of rectangles (m, 4), (m,)."""
     top, bottom, left, right = nodes.T
     return (bottom - top) * (right - left)
 
 
 class Growth(NamedTuple):
-    """The last parameters of `explore` and `explore_forest`, which control the growth of trees."""
+    """The parameters of `explore` and `explore_forest` that control the growth of trees."""
 
     threshold: float = 0.0
     mode: str = "absolute"
@@ -304,24 +304,24 @@ def explain_grid(
     shape = game.features.shape
     moves = exploration.check_shifts(shifts, len(shape))
     owners = np.repeat(np.arange(len(inputs)), len(moves))
-    evaluate = evaluator(game, inputs, targets[owners], owners, np.tile(moves, (len(inputs), 1)))
+    evaluate = build_evaluator(game, inputs, targets[owners], owners, np.tile(moves, (len(inputs), 1)))
     explored = exploration.explore(evaluate, len(owners), shape, min_size, *growth)
     return exploration.gather(explored, moves, shape)
 
 
 def _score_superpixels(game: Game, inputs: np.ndarray, targets: np.ndarray, growth: Growth) -> Scored:
     n, segments = len(inputs), game.features.cells[0]
-    grown = forest([superpixel_tree(segments)] * n)
-    indices = np.argsort(grown.labels[0])  # of each superpixel, among the leaves
-    explored = explore_forest(evaluate_by_masks(game, inputs, targets, places=indices), grown, *growth)
+    trees = forest([superpixel_tree(segments)] * n)
+    indices = np.argsort(trees.labels[0])  # of each superpixel, among the leaves
+    explored = explore_forest(evaluate_by_masks(game, inputs, targets, leaf_columns=indices), trees, *growth)
     maps = (explored.maps(i, indices[segments])[0] for i in range(n))
-    sums = [np.bincount(segments.ravel(), weights=each.ravel(), minlength=game.features.d) for each in maps]
+    sums = [np.bincount(segments.ravel(), weights=cells.ravel(), minlength=game.features.d) for cells in maps]
     leaves = np.bincount(explored.instances, minlength=n)
     return _format_result(np.stack(sums), explored.evaluations, explored.visited_nodes, leaves)
 
 
 def _format_result(scores: np.ndarray, evaluations: np.ndarray, visited: np.ndarray, leaves: np.ndarray) -> Scored:
-    flags = [None if some else NO_RELEVANT_NODE for some in leaves]
+    flags = [None if count else NO_RELEVANT_NODE for count in leaves]
     return scores, evaluations, {"visited_nodes": visited, "leaves": leaves, "warning": flags}
 
 
@@ -330,12 +330,12 @@ def score_partition(game: Game, inputs: np.ndarray, targets: np.ndarray, evaluat
     backend = game.backend
     if backend is not None:  # a round evaluates ten coalitions per instance, and TensorFlow pads larger batches
         backend = dataclasses.replace(backend, batch=min(backend.batch, 1 << (16 * len(inputs) - 1).bit_length()))
-    evaluate = evaluator(game.having(backend=backend), inputs, targets)
+    evaluate = build_evaluator(game.having(backend=backend), inputs, targets)
     values = partition(evaluate, len(inputs), game.features.shape, evaluations)
     return values.scores.reshape(len(inputs), -1), values.evaluations, {"split_nodes": values.nodes}
 
 
-def evaluator(
+def build_evaluator(
     game: Game,
     inputs: np.ndarray,
     targets: np.ndarray,
@@ -345,9 +345,9 @@ def evaluator(
     """Return the evaluator for `explore` of targets[j] of inputs[owners[j]], shifted by shifts[j]."""
     framework = game.model.framework
     # A function is evaluated faster with torch; without torch, as any other model.
-    available = framework in ON_DEVICE and is_installed("torch")
+    available = framework in DEVICE_EVALUATORS and is_installed("torch")
     if game.features.kind in ("pixel", "column") and available:
-        device = importlib.import_module(ON_DEVICE[framework])
+        device = importlib.import_module(DEVICE_EVALUATORS[framework])
         if game.value in device.VALUES:
             return device.Evaluator(game, inputs, targets, owners, shifts)
     return evaluate_by_masks(game, inputs, targets, owners, shifts)
@@ -359,14 +359,14 @@ def evaluate_by_masks(
     targets: np.ndarray,
     owners: np.ndarray | None = None,
     shifts: np.ndarray | None = None,
-    places: np.ndarray | None = None,
+    leaf_columns: np.ndarray | None = None,
 ) -> Evaluate:
-    """Return an evaluator of the game's values, for any framework, features and value; places (d,): forest columns."""
+    """Return an evaluator of the game's values, for any framework and features; leaf_columns (d,): of the forest."""
     shape = game.features.shape
     height, width = (1, *shape) if len(shape) == 1 else shape
     owners = np.arange(len(inputs)) if owners is None else owners
     shifts = np.zeros((len(owners), 2), np.int64) if shifts is None else shifts
-    block = max(1, BLOCK_BYTES // (inputs[0].nbytes + game.features.d))
+    block = max(1, MAX_BLOCK_BYTES // (inputs[0].nbytes + game.features.d))
     if game.backend is not None and game.backend.name == "windows":
         # Tables are worthwhile for many coalitions per instance; here is one.
         game = game.having(backend=dataclasses.replace(game.backend, name="plain"))
@@ -375,12 +375,12 @@ def evaluate_by_masks(
         values = np.empty(len(instances))
         for start in range(0, len(instances), block):
             part = slice(start, start + block)
-            own, of = instances[part], owners[instances[part]]
-            rows, columns = exploration.encode(rectangles[part], shifts[own], np.arange(height), np.arange(width))
-            masks = ((rows[:, :, None] & columns[:, None, :]) != 0).reshape(len(own), 1, -1)
-            masks = masks if places is None else masks[..., places]
-            with locate_input(of):
-                values[part] = game.values(inputs[of], masks, targets[own])[:, 0]
+            indices, rows_of = instances[part], owners[instances[part]]
+            rows, columns = exploration.encode(rectangles[part], shifts[indices], np.arange(height), np.arange(width))
+            masks = ((rows[:, :, None] & columns[:, None, :]) != 0).reshape(len(indices), 1, -1)
+            masks = masks if leaf_columns is None else masks[..., leaf_columns]
+            with locate_input(rows_of):
+                values[part] = game.values(inputs[rows_of], masks, targets[indices])[:, 0]
         return values
 
     return evaluate

@@ -28,7 +28,7 @@ from shapeline.models.classifier import Classifier
 _CELLWISE = (nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Identity)
 _CELLWISE += (nn.Dropout, nn.Dropout2d, nn.BatchNorm2d)
 _TRUNKS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-MAX_CODE_BYTES = 1 << 27  # of the codes of pairs at a time
+MAX_CODE_BYTES = 1 << 27  # codes of pairs in one block
 # The fixed cost of a call on crops of one size, in multiplications; crops are used where they save more.
 CALL_WORK = {"cpu": 1 << 24, "cuda": 1 << 30}
 VALUES = ("probability", "log_probability", "logit", "log_odds")
@@ -66,11 +66,11 @@ def find_trunk(model: Classifier, shape: Sequence[int]) -> Trunk | None:
         if layer.padding not in (0, (0, 0), "valid"):
             return None
         for axis in range(2):
-            kernel, step, spread = (
+            kernel, step, dilation = (
                 option[axis] if isinstance(option, tuple) else option
                 for option in (layer.kernel_size, layer.stride, getattr(layer, "dilation", 1))
             )
-            window[axis] += (kernel - 1) * spread * stride[axis]
+            window[axis] += (kernel - 1) * dilation * stride[axis]
             stride[axis] *= step
         if isinstance(layer, nn.Conv2d):
             cells = math.prod(
@@ -161,24 +161,24 @@ class LocalCrops:
         bits = ((inside[0][:, :, None] & inside[1][:, None, :]) != 0).to(torch.int32).neg_()[:, None, None]
         row, column = torch.from_numpy(starts).to(owner.device)
         # Windows of an image as a view, so that a crop is copied by rows and not cell by cell.
-        crops = _windows(self.images, sides, self.trunk.stride)[owner, :, row, column]
-        own = owner if len(self.absent) > 1 else torch.zeros_like(owner)
-        filled = _windows(self.absent, sides, self.trunk.stride)[own, :, :, row, column]
+        crops = _unfold(self.images, sides, self.trunk.stride)[owner, :, row, column]
+        reference_index = owner if len(self.absent) > 1 else torch.zeros_like(owner)
+        filled = _unfold(self.absent, sides, self.trunk.stride)[reference_index, :, :, row, column]
         absent = filled.view(torch.int32)
-        # By bits, as torch_execution.filler.
+        # By bits, as torch_execution.get_fill.
         difference = absent ^ crops.view(torch.int32)[:, None]
         absent ^= difference.bitwise_and_(bits)
         filled = filled.flatten(0, 1)
         if self.channels_last:
             filled = filled.contiguous(memory_format=torch.channels_last)
-        features = self.base[own]
+        features = self.base[reference_index]
         count, M = features.shape[:2]
         renewed = self.forward(filled).reshape(count, M, -1, *size)
-        _windows(features, size.tolist(), (1, 1))[torch.arange(count, device=owner.device), :, :, row, column] = renewed
+        _unfold(features, size.tolist(), (1, 1))[torch.arange(count, device=owner.device), :, :, row, column] = renewed
         return self.trunk.head(features.flatten(0, 1))
 
 
-def _windows(images: torch.Tensor, sides: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
+def _unfold(images: torch.Tensor, sides: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
     """Return all windows (..., rows, columns, *sides) of images (..., height, width), as a view."""
     return images.unfold(-2, sides[0], stride[0]).unfold(-2, sides[1], stride[1])
 
@@ -228,7 +228,7 @@ class Evaluator:
         self.block = max(self.pairs, MAX_CODE_BYTES // (16 * (self.height + self.width)))
 
     def _prepare(self, inputs: np.ndarray, backend: ExecutionBackend) -> np.ndarray:
-        """Bring inputs and reference rows (1 or n, M, *shape) to the device."""
+        """Move inputs and reference rows (1 or n, M, *shape) to the device, and return the rows."""
         reference = self.game.reference
         shared = share_reference(reference, inputs)
         if shared.rows.shape[1:] != inputs.shape[1:] or len(shared.rows) == 0:
@@ -259,8 +259,8 @@ class Evaluator:
             for codes in _sample_codes(self.height, self.width):
                 logits = [evaluate(codes, first).double() for evaluate in (local.outputs, self.whole)]
                 if self.model.task == "multilabel":  # a softmax over labels would hide shifts that sigmoids show
-                    logits = [torch.stack([own, torch.zeros_like(own)], dim=1) for own in logits]
-                log_probs = [torch.log_softmax(own, dim=1).cpu().numpy() for own in logits]
+                    logits = [torch.stack([output, torch.zeros_like(output)], dim=1) for output in logits]
+                log_probs = [torch.log_softmax(output, dim=1).cpu().numpy() for output in logits]
                 difference = max(difference, calibration.measure_difference(*log_probs))
         if not difference <= execution.TOLERANCE:
             log.warning("whole images are evaluated: on crops, log-probabilities differ by %.1e", difference)
@@ -268,21 +268,21 @@ class Evaluator:
         return local
 
     def whole(self, codes: Codes, owner: torch.Tensor) -> torch.Tensor:
-        """Return logits of the pairs' entire inputs, (pairs * M, classes); bitwise as torch_execution.filler."""
+        """Return logits of the pairs' entire inputs, (pairs * M, classes); bitwise as torch_execution.get_fill."""
         count, size, cells = len(owner), self.runner.size, self.height * self.width
         in_rows, in_columns = (torch.from_numpy(code).to(self.device) for code in codes)
         # The bits of the cells, (pairs, cells) int32: 0 masked, -1 (all bits set) kept.
         bits = ((in_rows[:, :, None] & in_columns[:, None, :]) != 0).view(count, -1).to(torch.int32).neg_()
-        own = self.absent if self.game.reference.own is None else self.absent.index_select(0, owner)
-        own = own.view(-1, self.M, size).view(torch.int32)
+        absent = self.absent if self.game.reference.own is None else self.absent.index_select(0, owner)
+        absent = absent.view(-1, self.M, size).view(torch.int32)
         torch.index_select(self.inputs, 0, owner, out=self._picked[:count, 0])
         filled = self._filled[:count].view(torch.int32)
-        torch.bitwise_xor(self._picked[:count].view(torch.int32), own, out=filled)
+        torch.bitwise_xor(self._picked[:count].view(torch.int32), absent, out=filled)
         if self.runner.channels_last:  # the channels of a cell are adjacent
             filled.view(count, self.M, cells, self.channels).bitwise_and_(bits[:, None, :, None])
         else:
             filled.view(count, self.M, self.channels, cells).bitwise_and_(bits[:, None, None])
-        filled.bitwise_xor_(own)
+        filled.bitwise_xor_(absent)
         return self.runner.outputs(self._filled[:count].view(-1, size))
 
     def crops(self, codes: Codes, owner: torch.Tensor) -> torch.Tensor:
@@ -350,7 +350,7 @@ def _check_inputs(model: Classifier, inputs: np.ndarray, targets: np.ndarray, n:
     return targets.astype(np.int64)
 
 
-# Corners as shares of an image: nothing, everything, a quarter, a small part at the end, a part in the middle.
+# Corners as shares of an image: nothing, everything, a half, a small part at the end, a part in the middle.
 _TEST_RECTANGLES = ((0, 0, 0, 0), (0, 1, 0, 1), (0, 0.5, 0, 0.5), (0.9, 1, 0.9, 1), (0.4, 0.6, 0.3, 0.5))
 
 

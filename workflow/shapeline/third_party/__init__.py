@@ -1,1 +1,1 @@
-"""Other people's explainers as methods: the same budget, reference, target and value as ours, by their own code."""
+"""Explainers of other packages as methods, with the same budget, reference, target and value as the package's."""

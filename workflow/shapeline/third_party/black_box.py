@@ -1,6 +1,6 @@
-"""What every library is given, an instance's coalitions as a counting function on the plain model; lime and shapiq.
+"""The input of every library, a counting function of an instance's coalitions on the plain model; lime and shapiq.
 
-A library explains the vector of present features against that of none; both ends are evaluated once.
+A library explains the vector of ones against the vector of zeros; both ends are evaluated once.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from shapeline.methods.parameters import fit_minimum, kernel_minimum
 from shapeline.seeds import seed_of
 
 Scored = tuple[np.ndarray, np.ndarray]
-BATCH = 256  # coalitions that a peer may ask for at a time, where it lets one choose
+BATCH_SIZE = 256  # coalitions per call of a library that has a parameter for it
 
 
 class InstanceGame:
-    """v(S) of one instance, asked about at most once for each end; `evaluations` counts what was evaluated."""
+    """v(S) of one instance, with cached ends; `evaluations` counts evaluated coalitions."""
 
     def __init__(self, evaluate: Callable[[np.ndarray], np.ndarray], d: int):
         self.d, self.evaluations = d, 0
@@ -41,7 +41,7 @@ class InstanceGame:
         return values
 
     def compute_gain(self) -> float:
-        """v(N) - v(∅)."""
+        """Return v(N) - v(∅)."""
         return self._end(self.d) - self._end(0)
 
     def _end(self, size: int) -> float:
@@ -56,7 +56,7 @@ class InstanceGame:
 
 @dataclass(frozen=True)
 class CountedGame:
-    """What a peer evaluates; instances seed samples with `seed`; budget: evaluations, ends included."""
+    """The instances that a library explains; they seed samples with `seed`; budget: evaluations, ends included."""
 
     game: Game
     inputs: np.ndarray
@@ -67,33 +67,33 @@ class CountedGame:
 
 
 def explain_each(
-    explain: Callable[[InstanceGame, int], np.ndarray], asked: CountedGame, minimum: Callable[[int], int]
+    explain: Callable[[InstanceGame, int], np.ndarray], counted: CountedGame, minimum: Callable[[int], int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a peer's scores (n, d) and evaluations (n,); explain: from a game and a 32-bit seed; minimum: from d."""
-    d, inputs, game = asked.game.features.d, asked.inputs, asked.game.having(backend=None)
-    if asked.budget < minimum(d):
+    d, inputs, game = counted.game.features.d, counted.inputs, counted.game.having(backend=None)
+    if counted.budget < minimum(d):
         raise MethodFailure(
             "no design",
-            f"budget: {asked.budget} evaluations are fewer than the {minimum(d)} needed at d = {d}; raise it",
+            f"budget: {counted.budget} evaluations are fewer than the {minimum(d)} needed at d = {d}; raise it",
         )
     scores, evaluations = np.zeros((len(inputs), d)), np.zeros(len(inputs), np.int64)
-    for i, instance in enumerate(asked.instances):
+    for i, instance in enumerate(counted.instances):
         part = slice(i, i + 1)
 
         def evaluate(masks: np.ndarray, part=part) -> np.ndarray:
-            return game.values(inputs[part], masks, asked.targets[part])[0]
+            return game.values(inputs[part], masks, counted.targets[part])[0]
 
         with locate_input([i]):
             v = InstanceGame(evaluate, d)
-            # Of a single feature there is nothing to explain, and the libraries divide by zero.
-            scores[i] = explain(v, seed_of(asked.seed, int(instance)) % 2**32) if d > 1 else v.compute_gain()
+            # The libraries divide by zero for a single feature, whose score is known.
+            scores[i] = explain(v, seed_of(counted.seed, int(instance)) % 2**32) if d > 1 else v.compute_gain()
         evaluations[i] = v.evaluations
     return scores, evaluations
 
 
 @contextlib.contextmanager
 def seed_numpy(seed: int) -> Iterator[None]:
-    """Seed numpy's global generator, which some libraries use, inside the block, and restore it."""
+    """Set the seed of numpy's global generator, which some libraries use, inside a block, and restore its state."""
     before = np.random.get_state()
     np.random.seed(seed)
     try:
@@ -102,7 +102,7 @@ def seed_numpy(seed: int) -> Iterator[None]:
         np.random.set_state(before)
 
 
-ABSENT = "ABSENT"
+MASK_WORD = "ABSENT"
 
 
 def explain_text(
@@ -114,20 +114,20 @@ def explain_text(
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         explainer = lime_text.LimeTextExplainer(
-            bow=False, mask_string=ABSENT, feature_selection="none", random_state=np.random.RandomState(seed)
+            bow=False, mask_string=MASK_WORD, feature_selection="none", random_state=np.random.RandomState(seed)
         )
 
         def explain_texts(texts: list[str]) -> np.ndarray:
-            return v(np.array([words.split() for words in texts]) != ABSENT)[:, None]
+            return v(np.array([words.split() for words in texts]) != MASK_WORD)[:, None]
 
-        words = " ".join(f"word{place}" for place in range(v.d))
+        words = " ".join(f"word{index}" for index in range(v.d))
         explanation = explainer.explain_instance(
             words, explain_texts, labels=(0,), num_features=v.d, num_samples=budget
         )
         return _fill_scores(explanation.local_exp[0], v.d)
 
-    asked = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, asked, fit_minimum)
+    counted = CountedGame(game, inputs, targets, instances, seed, budget)
+    return explain_each(explain, counted, fit_minimum)
 
 
 def explain_image(
@@ -154,13 +154,13 @@ def explain_image(
                 hide_color=0,
                 num_features=v.d,
                 num_samples=budget,
-                batch_size=BATCH,
+                batch_size=BATCH_SIZE,
                 segmentation_fn=lambda _: segments,
             )
         return _fill_scores(explanation.local_exp[0], v.d)
 
-    asked = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, asked, fit_minimum)
+    counted = CountedGame(game, inputs, targets, instances, seed, budget)
+    return explain_each(explain, counted, fit_minimum)
 
 
 def _fill_scores(weights: list[tuple[int, float]], d: int) -> np.ndarray:
@@ -183,8 +183,8 @@ def approximate(
 ) -> Scored:
     """Return scores (n, d) of the shapiq approximator of this name and evaluations (n,).
 
-    python: another environment's interpreter. Raises ShapelineError if the release lacks it, MethodFailure where
-    it gives up.
+    python: another environment's interpreter. Raises ShapelineError if the release lacks it, MethodFailure if it
+    fails.
     """
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
@@ -204,8 +204,8 @@ def approximate(
             message = f"shapiq {release} has no approximator '{approximator}' of Shapley values; it has {message}"
         raise ShapelineError(f"peer_shapiq: {message}")
 
-    asked = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, asked, kernel_minimum)
+    counted = CountedGame(game, inputs, targets, instances, seed, budget)
+    return explain_each(explain, counted, kernel_minimum)
 
 
 def list_approximators() -> list[str]:

@@ -1,4 +1,4 @@
-"""captum's explainers of functions; see black_box for what they are asked about."""
+"""captum's explainers of functions, whose input is described in `black_box`."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ from shapeline.generation.game import ModelSource
 from shapeline.generation.prompts import WHERE
 from shapeline.methods.parameters import kernel_minimum, permutation_minimum
 from shapeline.models.torch_models import set_seed
-from shapeline.third_party.black_box import BATCH, CountedGame, InstanceGame, Scored, explain_each
+from shapeline.third_party.black_box import BATCH_SIZE, CountedGame, InstanceGame, Scored, explain_each
 
 
 def kernel_shap(
@@ -21,10 +21,10 @@ def kernel_shap(
     """Run captum's KernelShap with BATCH perturbations per call. Scores (n, d), evaluations (n,)."""
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
-        return _explain(KernelShap, v, seed, n_samples=budget, perturbations_per_eval=BATCH)
+        return _explain(KernelShap, v, seed, n_samples=budget, perturbations_per_eval=BATCH_SIZE)
 
-    asked = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, asked, kernel_minimum)
+    counted = CountedGame(game, inputs, targets, instances, seed, budget)
+    return explain_each(explain, counted, kernel_minimum)
 
 
 def shapley_sampling(
@@ -34,10 +34,10 @@ def shapley_sampling(
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         permutations = (budget - 2) // (v.d - 1)
-        return _explain(ShapleyValueSampling, v, seed, n_samples=permutations, perturbations_per_eval=BATCH)
+        return _explain(ShapleyValueSampling, v, seed, n_samples=permutations, perturbations_per_eval=BATCH_SIZE)
 
-    asked = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, asked, permutation_minimum)
+    counted = CountedGame(game, inputs, targets, instances, seed, budget)
+    return explain_each(explain, counted, permutation_minimum)
 
 
 def _explain(explainer: Callable, v: InstanceGame, seed: int, **settings: int) -> np.ndarray:
@@ -54,7 +54,7 @@ def explain(
 ) -> tuple[np.ndarray, int]:
     """Return captum's scores (d,) of the answer's log-probability or (T, d) of its tokens, and the evaluations.
 
-    The answer goes through in one pass: token by token captum 0.9 differs with transformers 5.
+    The answer is evaluated in one pass, because token by token captum 0.9 gives other values with transformers 5.
     """
     prompt, model = source.prompt, source.language_model
     if model.seq2seq or len(source.answers) > 1 or source.removal.kind == "mask":

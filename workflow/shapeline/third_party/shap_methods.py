@@ -1,4 +1,4 @@
-"""shap's explainers of functions; see black_box for what they are asked about."""
+"""shap's explainers of functions, whose input is described in `black_box`."""
 
 import functools
 import warnings
@@ -10,15 +10,15 @@ import torch
 from torch import nn
 
 from shapeline.games.game import Game
-from shapeline.gradients.methods import build_starts, check, pool
-from shapeline.gradients.torch_gradients import differentiable, head, log_probs, tensor
+from shapeline.gradients.methods import build_starts, check_inputs, pool
+from shapeline.gradients.torch_gradients import build_log_probs, compute_multipliers, differentiable, tensor
 from shapeline.methods.parameters import kernel_minimum, pair_minimum, split_minimum
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import check_logits
 from shapeline.seeds import seed_of
 from shapeline.third_party.black_box import CountedGame, InstanceGame, Scored, explain_each, seed_numpy
 
-NODES = 50  # of a tree split at a time: that of the library's examples on images
+BATCH_NODES = 50  # nodes of a tree that are split at a time, as in the library's examples on images
 
 
 def kernel(
@@ -31,8 +31,8 @@ def kernel(
             explainer = shap.KernelExplainer(v, np.zeros((1, v.d)))
             return explainer.shap_values(np.ones((1, v.d)), nsamples=budget - 2, l1_reg=False, silent=True)[0]
 
-    asked = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, asked, kernel_minimum)
+    counted = CountedGame(game, inputs, targets, instances, seed, budget)
+    return explain_each(explain, counted, kernel_minimum)
 
 
 def permutation(
@@ -47,8 +47,8 @@ def permutation(
             explainer = shap.PermutationExplainer(v, masker, seed=seed)
             return explainer(np.ones((1, v.d)), max_evals=pairs * (2 * v.d + 1), silent=True).values[0]
 
-    asked = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, asked, pair_minimum)
+    counted = CountedGame(game, inputs, targets, instances, seed, budget)
+    return explain_each(explain, counted, pair_minimum)
 
 
 def partition(
@@ -66,24 +66,24 @@ def partition(
         def masker(mask: np.ndarray, x: np.ndarray) -> np.ndarray:
             return (mask * x)[None]
 
-        masker.shape, masker.clustering, masker.immutable_outputs = ((1, v.d), halves(game.features.shape), True)
+        masker.shape, masker.clustering, masker.immutable_outputs = ((1, v.d), build_linkage(game.features.shape), True)
         with seed_numpy(seed):
             explainer = shap.PartitionExplainer(v, masker)
             explanation = explainer(
                 np.ones((1, v.d)),
-                max_evals=budget - budget % 2,  # a node costs two, and the library would finish an odd one
+                max_evals=budget - budget % 2,  # a node costs two evaluations, so an odd budget would be exceeded
                 fixed_context=fixed_context,
-                batch_size=NODES,
+                batch_size=BATCH_NODES,
                 silent=True,
             )
         return explanation.values[0]
 
-    asked = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, asked, split_minimum)
+    counted = CountedGame(game, inputs, targets, instances, seed, budget)
+    return explain_each(explain, counted, split_minimum)
 
 
 @functools.cache
-def halves(shape: tuple[int, ...]) -> np.ndarray:
+def build_linkage(shape: tuple[int, ...]) -> np.ndarray:
     """Return a grid's tree, which halves the longest side, as linkage (d - 1, 4): children, distance, leaves."""
     rows: list[tuple[int, int, int, int]] = []
     cells = np.arange(np.prod(shape)).reshape(shape)
@@ -92,8 +92,8 @@ def halves(shape: tuple[int, ...]) -> np.ndarray:
         if block.size == 1:
             return int(block.flat[0])
         axis = int(np.argmax(block.shape))
-        left, right = (node(half) for half in np.array_split(block, 2, axis))
-        rows.append((left, right, block.size, block.size))
+        first, second = (node(half) for half in np.array_split(block, 2, axis))
+        rows.append((first, second, block.size, block.size))
         return cells.size + len(rows) - 1
 
     node(cells)
@@ -101,12 +101,12 @@ def halves(shape: tuple[int, ...]) -> np.ndarray:
 
 
 class Explained(nn.Module):
-    """The network with one output, log p of a class or the prediction; counts the rows that it is given."""
+    """The network with one output, log p of a class or the prediction; counts the evaluated rows."""
 
     def __init__(self, model: Classifier, target: int):
         super().__init__()
         self.network, self.target, self.rows = model.module, target, 0
-        self.forward_all = log_probs(model, tokens=False)
+        self.forward_all = build_log_probs(model, tokens=False)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         self.rows += len(rows)
@@ -126,7 +126,7 @@ class Combined(nn.Module):
         if len(rows) % 2:  # the library tries the network on the references alone
             return logits[:, :1]
         target = torch.full((len(rows) // 2,), self.target, device=logits.device)
-        multipliers, _ = head(logits.detach(), target, self.model.task)
+        multipliers, _ = compute_multipliers(logits.detach(), target, self.model.task)
         return (logits * multipliers.repeat(2, 1)).sum(1, keepdim=True)
 
 
@@ -135,26 +135,26 @@ def gradient(
 ) -> Scored:
     """Run shap.GradientExplainer on log p_target or a regression's prediction. Scores (n, d), evaluated rows (n,)."""
     model = game.model
-    check(model, inputs, "torch")
+    check_inputs(model, inputs, "torch")
     origins = build_starts(game, inputs).astype(np.float32)
-    of_cells, evaluations = np.zeros(inputs.shape), np.zeros(len(inputs), np.int64)
+    totals, evaluations = np.zeros(inputs.shape), np.zeros(len(inputs), np.int64)
     with differentiable(model.module):
         for i, instance in enumerate(instances):
-            own = seed_of(seed, int(instance)) % 2**32
-            with seed_numpy(own):
+            instance_seed = seed_of(seed, int(instance)) % 2**32
+            with seed_numpy(instance_seed):
                 network = Explained(model, int(targets[i]))
                 explainer = shap.GradientExplainer(network, tensor(model, origins[i]))
-                network.rows = 0  # building it asks for the references, which the explanation does not use
+                network.rows = 0  # creating the explainer evaluates the references, which the explanation does not use
                 x = tensor(model, inputs[i : i + 1].astype(np.float32))
-                values = explainer.shap_values(x, nsamples=samples, rseed=own)
-            of_cells[i], evaluations[i] = np.reshape(values, inputs.shape[1:]), network.rows
-    return pool(of_cells, game.features), evaluations
+                values = explainer.shap_values(x, nsamples=samples, rseed=instance_seed)
+            totals[i], evaluations[i] = np.reshape(values, inputs.shape[1:]), network.rows
+    return pool(totals, game.features), evaluations
 
 
 def deep(game: Game, inputs: np.ndarray, targets: np.ndarray) -> Scored:
     """Run shap.DeepExplainer with deep_lift's multipliers, averaged over reference rows; scores (n, d), rows."""
     model = game.model
-    check(model, inputs, "torch")
+    check_inputs(model, inputs, "torch")
     origins = build_starts(game, inputs).astype(np.float32)
     of_cells, evaluations = np.zeros(inputs.shape), np.zeros(len(inputs), np.int64)
     with differentiable(model.module), warnings.catch_warnings():
