@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shapeline import designs, graphs
-from shapeline.threads import limit_to_one, openblas
+from shapeline.threads import find_openblas, limit_to_one
 
 from . import games
 
@@ -221,7 +221,7 @@ def test_every_public_name_is_there():
 
 def test_small_linear_algebra_keeps_to_one_thread():
     """As torch's threads and BLAS's wait for one another; large fits, and the user's own numpy, keep all of them."""
-    controller = openblas()
+    controller = find_openblas()
     threads = [library["num_threads"] for library in controller.info()]
     if not threads:
         pytest.skip("numpy has another BLAS here")
@@ -236,7 +236,7 @@ def test_small_linear_algebra_keeps_to_one_thread():
 
 def test_blocks_of_one_thread_may_overlap():
     """The threads are put back by whichever ends last, and where one ends by an error."""
-    controller = openblas()
+    controller = find_openblas()
     if not controller.info():
         pytest.skip("numpy has another BLAS here")
 
@@ -258,7 +258,7 @@ def test_blocks_of_one_thread_may_overlap():
 
 def test_a_block_of_another_thread_may_end_last_and_stands_in_any_thread():
     """threadpoolctl lets one thread alone set BLAS's threads, and keeps it."""
-    controller = openblas()
+    controller = find_openblas()
     if not controller.info():
         pytest.skip("numpy has another BLAS here")
     entered, over, seen = threading.Event(), threading.Event(), []

@@ -278,6 +278,6 @@ def test_the_memory_of_a_large_design_is_told_before(default, monkeypatch):
     assert messages.list_memory_warnings(loaded) == []
     needed = messages.estimate_design_bytes(loaded, "digits", "kernel_shap")
     assert needed == pytest.approx(2.3 * 8 * 64 * 16) and messages.estimate_design_bytes(loaded, "digits", "lime") == 0
-    monkeypatch.setattr(messages, "MUCH_MEMORY", needed - 1)
+    monkeypatch.setattr(messages, "MIN_STATED_BYTES", needed - 1)
     line, *_ = [line for line in messages.list_memory_warnings(loaded) if "each job of kernel_shap takes" in line]
     assert line.startswith("digits: each job of kernel_shap takes about 18.8 kB of memory for its design alone")

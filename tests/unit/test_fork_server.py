@@ -43,7 +43,7 @@ def program(server, tmp_path):
 
     def run(code: str, *words: str, wait: bool = True, python: str = sys.executable, **environment: str):
         file.write_text(code)
-        command = [*fork_server.command(), python, str(file), *words]
+        command = [*fork_server.build_command(), python, str(file), *words]
         told = {**os.environ, "OMP_NUM_THREADS": "1", fork_server.SOCKETS: server[0], **environment}
         options = {"cwd": tmp_path, "env": told, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.run(command, input="said", **options) if wait else subprocess.Popen(command, **options)
@@ -68,13 +68,13 @@ def own_server():
 @pytest.mark.parametrize("kind", ["", "report"])
 def test_a_run_has_a_server_with_the_package_and_no_other_library_with_it(program, own_server, kind):
     """A score file names the packages that were imported: with one more it would name what its job never used."""
-    root, modules = str(Path(fork_server.__file__).parents[2]), fork_server.PACKAGE_MODULES[kind or fork_server.BASE]
+    root, modules = (str(Path(fork_server.__file__).parents[2]), fork_server.PACKAGE_MODULES[kind or fork_server.BASE])
     code = f"""
 import json, sys
 if sys.argv[1]:
     sys.path.insert(0, {root!r})
     from shapeline.fork_server import server as fork_server
-    fork_server.move(sys.argv[1])
+    fork_server.send(sys.argv[1])
 own = [sys.modules[name].__file__ for name in {modules!r} if name in sys.modules]
 from shapeline.versions import list_imported
 print(json.dumps([own, [*list_imported()]]))
@@ -179,7 +179,7 @@ import sys
 sys.path.insert(0, {str(Path(fork_server.__file__).parents[2])!r})
 from shapeline.fork_server import server as fork_server
 before = "torch" in sys.modules
-fork_server.move(sys.argv[1])
+fork_server.send(sys.argv[1])
 print(before, "torch" in sys.modules, "tensorflow" in sys.modules)
 sys.exit(4)
 """
@@ -234,7 +234,7 @@ time.sleep(60)
 """
     environment = {name: value for name, value in os.environ.items() if name != fork_server.SOCKETS}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline().strip() == f"trap '' INT; {shlex.join(fork_server.command())}"
+    assert process.stdout.readline().strip() == f"trap '' INT; {shlex.join(fork_server.build_command())}"
     folder, server = process.stdout.readline().split()
     while not os.listdir(folder):
         time.sleep(0.05)
@@ -258,7 +258,7 @@ def test_a_server_that_nobody_asks_ends_and_who_asks_later_has_another(program):
 import os, sys
 sys.path.insert(0, {root!r})
 from shapeline.fork_server import server as fork_server
-fork_server.move("onnx")
+fork_server.send("onnx")
 print(os.getppid(), "onnxruntime" in sys.modules)
 """
     pids = []

@@ -14,7 +14,7 @@ import pytest
 
 import shapeline
 from shapeline.config import validation
-from shapeline.errors import ELSEWHERE, ShapelineError, nearest
+from shapeline.errors import NAMES_ELSEWHERE, ShapelineError, nearest
 from shapeline.methods.registry import METHODS
 
 PAGE = Path(__file__).parents[2] / "docs/messages.md"
@@ -215,7 +215,7 @@ def test_names_of_shap_and_captum_lead_to_ours(given, meant):
 
 
 def test_names_of_elsewhere_lead_to_methods():
-    assert set(ELSEWHERE.values()) <= set(METHODS)
+    assert set(NAMES_ELSEWHERE.values()) <= set(METHODS)
 
 
 if __name__ == "__main__":

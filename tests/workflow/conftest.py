@@ -80,7 +80,7 @@ class Checkout:
         environment |= (
             {fork_server.SOCKETS: ""} if cold else {fork_server.SOCKETS: server_folder(), "OMP_NUM_THREADS": "1"}
         )
-        words = [] if cold else [*fork_server.command("snakemake"), sys.executable]
+        words = [] if cold else [*fork_server.build_command("snakemake"), sys.executable]
         done = subprocess.run(
             [*words, BIN / "snakemake", *arguments],
             cwd=self.path,

@@ -29,7 +29,7 @@ parameters = {
     "measured": [*given.measured],
 }
 pages = snakemake.output.html, snakemake.output.notebook
-subset = files.document(given.dataset_card).get("subset", "") if given.dataset_card else ""
+subset = files.read_document(given.dataset_card).get("subset", "") if given.dataset_card else ""
 kept = {"settings_digest": settings["settings_digest"]}
 rendering.render(given.notebook, parameters, *pages, metadata=kept, remark=subset)
 rendering.write_parts(snakemake.output.html, snakemake.output.parts, parameters["metrics"])

@@ -1,4 +1,4 @@
-"""The exceptions that a user is meant to see, and the nearest valid name that goes into it."""
+"""The exceptions for users' mistakes, and the nearest valid name in their messages."""
 
 import contextlib
 import difflib
@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 MAX_NAMES = 100  # names that a hint lists
-MAX_CHARACTERS = 200  # characters of one
+MAX_CHARACTERS = 200  # characters of a name
 # Of messages of Keras and TensorFlow.
 PREFACES = ("in user code:", "Exception encountered when calling", "Graph execution error:", "Detected at", 'File "')
-# What deep_lift flags of scores that do not add up, which is never recommended.
+# deep_lift's warning for scores that violate completeness; methods with it are never recommended.
 NO_RULE = "scores do not sum to the prediction minus the base value: an operation of the network has no rule"
-# Packages that an installation may lack, by the extra that brings them.
+# Packages of each extra, which an installation may lack.
 EXTRAS = {
     "torch": ("torch", "captum", "onnx", "onnxruntime", "safetensors"),
     "tensorflow": ("tensorflow", "keras"),
@@ -23,8 +23,8 @@ EXTRAS = {
     "mlflow": ("mlflow",),
 }
 
-# What shap and captum call methods, in small letters, without "Explainer".
-ELSEWHERE = {
+# Names of methods in shap and captum, in lower case, without "Explainer".
+NAMES_ELSEWHERE = {
     **dict.fromkeys(("exact", "shapleyvalues"), "shapley"),
     **dict.fromkeys(("kernel", "kernelshap", "shap"), "kernel_shap"),
     **dict.fromkeys(("permutation", "sampling", "shapleyvaluesampling"), "sample_shapley"),
@@ -48,11 +48,11 @@ class ShapelineError(Exception):
         return text if self.instance is None else text.replace("{instance}", str(self.instance))
 
     def at(self, positions: Sequence[int]) -> "ShapelineError":
-        """Return the same of other inputs, of which those of this error are at these positions."""
+        """Return the same error on other inputs, which contain those of this error at `positions`."""
         return self if self.instance is None else ShapelineError(self.args[0], positions[self.instance])
 
     def locate(self, ids: Sequence[int]) -> "ShapelineError":
-        """Return the same about an instance by its id, for good; ids of the inputs."""
+        """Return the same error with the id of the instance, which later calls do not change; ids: of the inputs."""
         return self if self.instance is None else ShapelineError(str(self.at(ids)))
 
 
@@ -77,7 +77,7 @@ def is_installed(package: str) -> bool:
 
 
 def describe_missing(package: str) -> str:
-    """Return that a package is not installed, and the command that installs it."""
+    """Return the message that a package is not installed, with the command that installs it."""
     extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
     name = f"'shapeline[{extra}]'" if extra else package
     return f"{package} is not installed; pip install {name}"
@@ -85,7 +85,7 @@ def describe_missing(package: str) -> str:
 
 @contextlib.contextmanager
 def reported_extras(where: str) -> Iterator[None]:
-    """Raise a ShapelineError where the block lacks a package that an extra brings; also a decorator."""
+    """Raise a ShapelineError if the block needs a missing package of an extra; also a decorator."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -125,23 +125,23 @@ def rename_place(old: str, new: str) -> Iterator[None]:
 
 def nearest(name: object, choices: Iterable[str]) -> str:
     """Return the closest valid name as a hint (" Did you mean 'x'?"), ignoring case, or the list if none is close."""
-    names, given = sorted(str(choice) for choice in choices), str(name)[:MAX_CHARACTERS]
-    plain = {_plain(one): one for one in reversed(names)}
-    close = [known for known in (ELSEWHERE.get(_plain(given).removesuffix("explainer")),) if known in names]
-    close = close or difflib.get_close_matches(given, names, n=1, cutoff=0.6)
-    close = close or [plain[one] for one in difflib.get_close_matches(_plain(given), plain, n=1, cutoff=0.6)]
+    names, wrong = sorted(str(choice) for choice in choices), str(name)[:MAX_CHARACTERS]
+    plain = {_normalise(valid): valid for valid in reversed(names)}
+    close = [known for known in (NAMES_ELSEWHERE.get(_normalise(wrong).removesuffix("explainer")),) if known in names]
+    close = close or difflib.get_close_matches(wrong, names, n=1, cutoff=0.6)
+    close = close or [plain[valid] for valid in difflib.get_close_matches(_normalise(wrong), plain, n=1, cutoff=0.6)]
     if close:
         return f" Did you mean '{shorten_name(close[0])}'?"
-    more = f", and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
-    return f" Allowed: {', '.join(map(shorten_name, names[:MAX_NAMES]))}{more}."
+    others = f", and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
+    return f" Allowed: {', '.join(map(shorten_name, names[:MAX_NAMES]))}{others}."
 
 
-def _plain(name: str) -> str:
+def _normalise(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).casefold()
 
 
 def shorten_name(name: object) -> str:
-    """Return a name as a message shows it, in which a file may hold line breaks and pages of text."""
+    """Return a name in one line of limited length; names from files may have line breaks and pages of text."""
     text = str(name)
     text = text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
     return escape_breaks(text)
@@ -161,7 +161,7 @@ class ShapelineErrors(ShapelineError):
 
 
 class MethodFailure(ShapelineError):
-    """A method cannot explain an instance for a declared reason; it becomes a row with `status` instead of an end."""
+    """A method cannot explain an instance for a declared reason; the result is a row with `status`."""
 
     def __init__(self, status: str, message: str):
         super().__init__(message)
@@ -169,5 +169,5 @@ class MethodFailure(ShapelineError):
 
 
 def reject(message: str) -> MethodFailure:
-    """Return the failure of a method that cannot take the model at all: of every instance, and of no other method."""
+    """Return the failure of a method for every instance, because it does not support the model."""
     return MethodFailure("unsupported model", message)

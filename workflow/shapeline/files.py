@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, documents that are read with a remedy, sizes in words, folders in limits."""
+"""Atomic files, JSON documents, sizes as text, and folders of limited size."""
 
 import contextlib
 import json
@@ -12,15 +12,15 @@ from shapeline.errors import ShapelineError
 before_any: list[Callable[[], None]] = []  # asked before a file gets its name; a job's is whether its inputs stayed
 
 
-def may_appear() -> None:
-    """Ask what is to be asked before a file gets its name; it raises where the file should not."""
+def run_checks() -> None:
+    """Call the checks that precede the renaming of a file; they raise if it must not appear."""
     for check in before_any:
         check()
 
 
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path, renamed to `path` on success; leftovers of killed jobs go first."""
+    """Yield a temporary path, renamed to `path` on success; remains of killed jobs are removed first."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     for left_over in path.parent.glob(f".{path.name}.*.tmp"):
@@ -28,13 +28,13 @@ def atomic(path: str | Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield partial
-        may_appear()
+        run_checks()
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def document(path: str | Path) -> dict:
+def read_document(path: str | Path) -> dict:
     """Return the content of a card or notebook of the workflow. Raises ShapelineError if it is not JSON."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -47,7 +47,7 @@ def document(path: str | Path) -> dict:
 
 
 def format_bytes(number: float) -> str:
-    """Return a number of bytes in words: 3 B, 45.6 MB, 1.23 TB."""
+    """Return a number of bytes as text: 3 B, 45.6 MB, 1.23 TB."""
     for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
         if number < 1000:
             return f"{number:.3g} {unit}"
@@ -56,7 +56,7 @@ def format_bytes(number: float) -> str:
 
 
 def trim_folders(folder: str | Path, max_bytes: float) -> int:
-    """Remove the folders */* below one that were unused for longest, until the rest fits; return the bytes removed."""
+    """Remove the least recently used folders */* below one until the others fit; return the bytes removed."""
     tables = sorted((path.stat().st_mtime, path) for path in Path(folder).glob("*/*") if path.is_dir())
     sizes = {path: sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file()) for _, path in tables}
     excess, freed = sum(sizes.values()) - max_bytes, 0

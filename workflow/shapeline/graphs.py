@@ -91,17 +91,17 @@ def windows(graph: networkx.Graph, order: int) -> list[tuple[int, ...]]:
 
 def adjacency(graph: networkx.Graph, nodes: Iterable[int]) -> np.ndarray:
     """Return the adjacency (w, w) of `nodes` in the given order."""
-    place = {node: position for position, node in enumerate(nodes)}
-    table = np.zeros((len(place), len(place)), bool)
-    for node, row in place.items():
-        table[row, [place[other] for other in graph.adj[node] if other in place]] = True
+    positions = {node: position for position, node in enumerate(nodes)}
+    table = np.zeros((len(positions), len(positions)), bool)
+    for node, row in positions.items():
+        table[row, [positions[other] for other in graph.adj[node] if other in positions]] = True
     return table
 
 
 def connected_subsets(graph: networkx.Graph, node: int, within: Iterable[int]) -> Iterator[frozenset[int]]:
-    """Yield every connected set of nodes of `within` that contains `node`, each once, in no set order.
+    """Yield every connected set of nodes of `within` that contains `node`, each once, in any order.
 
-    It is lazy, so memory stays bounded. Nothing is yielded where `node` is not in `within`.
+    The sets are generated lazily, which bounds memory. There is none if `node` is not in `within`.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def connected_subsets(graph: networkx.Graph, node: int, within: Iterable[int]) -
     if node not in members:
         return iter(())
     blocks = _grow(adjacency(graph, members), *_from_root(len(members), members.index(node)))
-    return (frozenset(members[place] for place in np.flatnonzero(row)) for block in blocks for row in block)
+    return (frozenset(members[index] for index in np.flatnonzero(row)) for block in blocks for row in block)
 
 
 def connected_table(table: np.ndarray, root: int | None = None, limit: int | None = None) -> np.ndarray | None:
@@ -163,8 +163,8 @@ def _grow(table: np.ndarray, chosen: np.ndarray, rejected: np.ndarray) -> Iterat
 
     Exclusive extension of a subset by one neighbour at a time (ESU: Wernicke 2006, IEEE/ACM TCBB 3(4), §3; the problem
     and its linear delay by reverse search: Avis & Fukuda 1996, Discrete Applied Mathematics 65, §3.4): the first open
-    neighbour is taken into the set or rejected for good, so each set is reached along exactly one path and no path is
-    empty. Here a block of sets takes its decisions at once; the stack is depth first to bound memory.
+    neighbour is added to the set or rejected permanently, so each set is reached along exactly one path and no path is
+    empty. All sets of a block decide at once; the stack is depth first to bound memory.
     """
     most = max(256, 2**24 // len(table) ** 2)
     closed = chosen | rejected

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable, Mapping
 
 
-def names_from(package: str, homes: Mapping[str, str]) -> tuple[Callable, Callable[[], list[str]]]:
+def export_lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable, Callable[[], list[str]]]:
     """Return a package's `__getattr__` and `__dir__`; homes: module, also by its full name, to public names."""
     home_of = {
         name: home if "." in home else f"{package}.{home}" for home, names in homes.items() for name in names.split()

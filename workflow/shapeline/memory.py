@@ -1,4 +1,4 @@
-"""Memory: what the C library keeps of it, and passes of fewer rows where it runs out."""
+"""Memory: freed memory that the C library keeps, and smaller passes when memory runs out."""
 
 import ctypes
 import logging
@@ -10,12 +10,12 @@ from shapeline.errors import MethodFailure
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
-KINDS = ("OutOfMemoryError", "ResourceExhaustedError")  # torch's and TensorFlow's, by name: a job imports one of them
-WORDS = ("not enough memory", "can't allocate memory", "out of memory")
+ERROR_TYPES = ("OutOfMemoryError", "ResourceExhaustedError")  # of torch and TensorFlow; a job imports only one
+ERROR_TEXTS = ("not enough memory", "can't allocate memory", "out of memory")
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep up to 1 GB of freed memory: clearing new blocks took half the time of some models' calls."""
+    """Set glibc to keep up to 1 GB of freed memory: clearing new blocks took half the time of some models' calls."""
     trim_threshold, mmap_threshold = -1, -3  # malloc.h
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
@@ -24,14 +24,14 @@ def keep_freed_memory() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, of numpy, torch or TensorFlow; on the CPU torch only says so in words."""
-    if isinstance(error, MemoryError) or type(error).__name__ in KINDS:
+    """Return whether numpy, torch or TensorFlow ran out of memory; torch on the CPU has no type for this error."""
+    if isinstance(error, MemoryError) or type(error).__name__ in ERROR_TYPES:
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in WORDS)
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in ERROR_TEXTS)
 
 
 def halve(model: Any, rows: int, run: Callable[[int], Result], unit: str = "row") -> Result:
-    """Return run(rows), repeated with half the rows a pass when memory runs out, which the model remembers."""
+    """Return run(rows), repeated with half the rows per pass when memory runs out; the model stores the limit."""
     rows = min(rows, model.most_rows or rows)
     while True:
         try:

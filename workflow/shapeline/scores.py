@@ -1,4 +1,4 @@
-"""The Parquet score file (schema version 3): write it whole or not at all, read a shard or one complete set."""
+"""The Parquet score file (schema version 3): written completely or not at all, read by shard or as a complete set."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from shapeline.files import atomic
 from shapeline.seeds import seed_of
 
 VERSION = 3
-KEY = b"shapeline"
+METADATA_KEY = b"shapeline"
 SCHEMA = pa.schema(
     [
         ("instance", pa.int64()),
@@ -41,10 +41,10 @@ SCHEMA = pa.schema(
         ("details", pa.string()),
     ]
 )
-# The key of a row; a score file has each once.
+# The columns that identify a row of a score file.
 KEYS = ["instance", "target", "training_seed", "randomised_layers", "repeat", "budget"]
-# Columns that files of schemas 1 and 2 lack, and columns that they have under other names.
-LATER = {"training_seed", "randomised_layers", "standard_error", "interactions", "interactions_standard_error"}
+# Columns that files of schemas 1 and 2 lack, and columns with other names there.
+LATER_COLUMNS = {"training_seed", "randomised_layers", "standard_error", "interactions", "interactions_standard_error"}
 RENAMED_COLUMNS = {
     "uncertainty": "standard_error",
     "pairs": "interactions",
@@ -64,7 +64,7 @@ MEASURED = pa.schema(
         ("value", pa.float64()),
     ]
 )
-SHARD = re.compile(r"(\d+)-of-(\d+)\.parquet")
+SHARD_NAME = re.compile(r"(\d+)-of-(\d+)\.parquet")
 
 
 def write(path: str | Path, rows: pd.DataFrame, metadata: dict) -> None:
@@ -78,21 +78,21 @@ def write(path: str | Path, rows: pd.DataFrame, metadata: dict) -> None:
 
 
 def write_measured(path: str | Path, rows: pd.DataFrame, metadata: dict) -> None:
-    """Write measurements (columns of MEASURED) and the metadata as one file, in an order that is that of any run."""
+    """Write measurements (columns of MEASURED) and the metadata as one file, in an order equal in every run."""
     rows = rows.sort_values(["metric", "method", "training_seed", "repeat", "instance"], kind="stable")
     table = pa.Table.from_pandas(rows, MEASURED, preserve_index=False)
     write_table(path, table, {"schema_version": VERSION, **metadata})
 
 
 def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
-    """Write any table with its metadata to a temporary name, then rename: a killed job leaves no partial file."""
+    """Write a table with its metadata to a temporary name, then rename it: a killed job leaves no partial file."""
     with atomic(path) as partial:
-        written = {**(table.schema.metadata or {}), KEY: json.dumps(metadata)}
+        written = {**(table.schema.metadata or {}), METADATA_KEY: json.dumps(metadata)}
         pq.write_table(table.replace_schema_metadata(written), partial, compression="zstd", write_page_checksum=True)
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Return the rows of a file of `write_table`. Raises ShapelineError for a damaged one and one of a newer schema."""
+    """Return the rows of a file of `write_table`. Raises ShapelineError for a corrupt file or a newer schema."""
     # Not pq.read_table: what makes a data set of one file takes as long as reading it.
     with _name_file(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         version = _read_metadata(file.schema_arrow).get("schema_version", VERSION)
@@ -112,7 +112,7 @@ def metadata(path: str | Path) -> dict:
 
 
 def _read_metadata(schema: pa.Schema) -> dict:
-    return json.loads((schema.metadata or {}).get(KEY, b"{}"))
+    return json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     >>> rows = scores.read("results/digits/scores/kernel_shap")  # doctest: +SKIP
     """
     if isinstance(path, str | Path):
-        path = _shards(Path(path)) if Path(path).is_dir() else [path]
+        path = _find_shards(Path(path)) if Path(path).is_dir() else [path]
     frames = []
     for shard in path:
         frames.append(_upgrade(read_table(shard), shard))
@@ -161,35 +161,35 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
 
 
 def _upgrade(rows: pd.DataFrame, path: str | Path) -> pd.DataFrame:
-    """Return the rows of a file of an earlier schema with the columns of SCHEMA; before 3 the label names the seed."""
+    """Return the rows of an earlier schema with the columns of SCHEMA; before version 3 the label has the seed."""
     rows = rows.rename(columns=RENAMED_COLUMNS)
     absent = [name for name in SCHEMA.names if name not in rows]
-    if not absent or not LATER.issuperset(absent):
+    if not absent or not LATER_COLUMNS.issuperset(absent):
         return rows
     seed = int(str(metadata(path).get("label")).partition("@seed")[2] or 0)
     return rows.assign(**{name: seed if name == "training_seed" else None for name in absent})[SCHEMA.names]
 
 
 def select_training(rows: pd.DataFrame, training_seed: int = 0) -> pd.DataFrame:
-    """Return the rows that explain the model as this seed trained it, without those of randomised models."""
+    """Return the rows on the model of a training seed, without those on randomised models."""
     chosen = (rows["training_seed"] == training_seed) & rows["randomised_layers"].isna()
     return rows if chosen.all() else rows[chosen].reset_index(drop=True)
 
 
 def final(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows at a label's full budget: without its intermediate budgets at smaller ones."""
+    """Return the rows at each method's full budget, without intermediate budgets."""
     return rows[rows["budget"].isna() | (rows["budget"] == rows["budget"].max())].reset_index(drop=True)
 
 
 def select_succeeded(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that succeeded; of a record with several labels none where one failed, as means would differ."""
+    """Return the successful rows; a record with several labels is omitted if one failed, to keep means comparable."""
     keys = [key for key in KEYS if key != "target" and key in rows]
-    fine = rows.assign(fine=rows["status"] == "ok").groupby(keys, dropna=False)["fine"]
-    return rows[fine.transform("all")].reset_index(drop=True)
+    is_ok = rows.assign(is_ok=rows["status"] == "ok").groupby(keys, dropna=False)["is_ok"]
+    return rows[is_ok.transform("all")].reset_index(drop=True)
 
 
 def matrix(rows: pd.DataFrame) -> np.ndarray:
-    """Return the scores of rows that succeeded, stacked: (rows, d) float64."""
+    """Return the scores of successful rows, (rows, d) float64."""
     return np.stack(rows["scores"].to_list()).astype(float) if len(rows) else np.zeros((0, 0))
 
 
@@ -200,17 +200,17 @@ def rank_features(values: np.ndarray, instances: np.ndarray, seed: int) -> np.nd
     return np.argsort(order, axis=1)  # the inverse permutation: ranks, not an ordering
 
 
-def _shards(folder: Path) -> list[Path]:
+def _find_shards(folder: Path) -> list[Path]:
     sets: dict[int, dict[int, Path]] = {}
     for file in sorted(folder.glob("*.parquet")):
-        if matched := SHARD.fullmatch(file.name):
+        if matched := SHARD_NAME.fullmatch(file.name):
             sets.setdefault(int(matched[2]), {})[int(matched[1])] = file
     complete = [n for n, shards in sets.items() if set(shards) == set(range(n))]
     if len(sets) == 1 and complete:
         return list(sets[complete[0]].values())
-    there = ", ".join(f"{len(shards)} of {n}" for n, shards in sorted(sets.items())) or "no shard"
+    found = ", ".join(f"{len(shards)} of {n}" for n, shards in sorted(sets.items())) or "no shard"
     raise ShapelineError(
-        f"{folder}: expected exactly one complete set of shards, found {there}; name the files, or remove the others"
+        f"{folder}: expected exactly one complete set of shards, found {found}; name the files, or remove the others"
     )
 
 
@@ -220,11 +220,11 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
     Parameters
     ----------
     source : str, Path or pandas.DataFrame
-        What `read` takes, or its rows.
+        Argument of `read`, or its rows.
     path : str or Path
-        Of the CSV file.
+        CSV file to write.
     names : iterable of str
-        Of the features; by default those in the file, else their numbers.
+        Names of the features; by default those in the file, else their numbers.
 
     Examples
     --------
@@ -234,12 +234,12 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
     rows, names = _read_with_names(source, names)
     kept = rows["scores"].map(lambda row: np.full(0, np.nan) if row is None else row)
     widest = max(map(len, kept), default=0)
-    names = names if len(names) == widest else [f"feature {place}" for place in range(widest)]
-    wide = np.stack([np.pad(row, (0, widest - len(row)), constant_values=np.nan) for row in kept.map(np.asarray)])
+    names = names if len(names) == widest else [f"feature {index}" for index in range(widest)]
+    cells = np.stack([np.pad(row, (0, widest - len(row)), constant_values=np.nan) for row in kept.map(np.asarray)])
     described = rows.drop(
         columns=["scores", "standard_error", "interactions", "interactions_standard_error"], errors="ignore"
     )
-    table = described.join(pd.DataFrame(wide, columns=names, index=rows.index))
+    table = described.join(pd.DataFrame(cells, columns=names, index=rows.index))
     with atomic(path) as partial:
         table.to_csv(partial, index=False)
 
@@ -248,16 +248,16 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
     """Return the scores as a shap.Explanation, for the plots of that library.
 
     It has one row per instance (and target, where there are several), the mean over repeats. Failed rows and
-    intermediate budgets are left out.
+    intermediate budgets are omitted.
 
     Parameters
     ----------
     source : str, Path or pandas.DataFrame
-        What `read` takes, or its rows.
+        Argument of `read`, or its rows.
     names : iterable of str
-        Of the features; by default those in the file.
+        Names of the features; by default those in the file.
     data : array of shape (n, d), optional
-        What to show beside the scores, in the order of the instances.
+        Feature values to show beside the scores, in the order of the instances.
 
     Returns
     -------
@@ -289,8 +289,8 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
 
 
 def _read_with_names(source: str | Path | pd.DataFrame, names: Iterable[str]) -> tuple[pd.DataFrame, list[str]]:
-    """Return score rows, and the names of their features: the given ones, else those of the files."""
+    """Return score rows, and the names of their features: `names`, or by default those of the files."""
     if isinstance(source, pd.DataFrame):
         return source, list(names)
-    file = _shards(Path(source))[0] if Path(source).is_dir() else source
+    file = _find_shards(Path(source))[0] if Path(source).is_dir() else source
     return read(source), list(names) or metadata(file).get("features", {}).get("names", [])

@@ -1,4 +1,4 @@
-"""Seeds and digests derived from names and settings, so that nothing depends on the order of jobs, samples or keys."""
+"""Seeds and digests of names and settings, independent of the order of jobs, samples and keys."""
 
 import hashlib
 import json

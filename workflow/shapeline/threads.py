@@ -1,4 +1,4 @@
-"""Threads: their number per process, tasks that they share, and linear algebra with a single thread."""
+"""Threads: their number per process, shared tasks, and linear algebra with a single thread."""
 
 import contextlib
 import functools
@@ -9,23 +9,23 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
-MOMENT = 1e9  # multiplications that one thread makes in a tenth of a second
+SHORT_WORK = 1e9  # multiplications of one thread in 0.1 s
 LOCK = threading.Lock()
 LIMITED: list[Any] = []  # one entry per block with a single thread: the limit of the first, None for others
 
 
-def processors() -> int:
+def count_processors() -> int:
     """Return the number of processors that the process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def count_allowed() -> int:
     """Return the number of threads that the process may use: OMP_NUM_THREADS, or its processors."""
-    return int(os.environ.get("OMP_NUM_THREADS") or 0) or processors()
+    return int(os.environ.get("OMP_NUM_THREADS") or 0) or count_processors()
 
 
 def run_tasks(run: Callable[[Any], Result], tasks: Sequence, threads: int) -> Iterable[Result]:
-    """Return the result of `run` per task, in order, by so many threads; a task must not start others (deadlock)."""
+    """Return the result of `run` per task, in order, by `threads` threads; a task must not start others (deadlock)."""
     if min(threads, len(tasks)) < 2:
         return map(run, tasks)
     return _pool(threads, os.getpid()).map(run, tasks)
@@ -33,7 +33,7 @@ def run_tasks(run: Callable[[Any], Result], tasks: Sequence, threads: int) -> It
 
 @functools.cache
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Return the threads of this process, because a fork does not have those of its parent."""
+    """Return the thread pool of this process, because a fork does not have the threads of its parent."""
     return ThreadPoolExecutor(threads, "shapeline")
 
 
@@ -41,13 +41,13 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
 def limit_to_one(multiplications: float) -> Iterator[None]:
     """Limit the linear algebra of numpy and scipy to one thread inside the block, if it takes less than 0.1 s.
 
-    Its threads, like those of torch, spin while they wait, so that each blocks the other's processor between two calls
-    of a model: on two cores kernel_shap of 200 words took three times as long.
+    Waiting threads of BLAS and of torch spin, so that each library blocks the other's processor between two calls of a
+    model: on two cores kernel_shap of 200 words took three times as long.
     """
-    if multiplications > MOMENT:
+    if multiplications > SHORT_WORK:
         yield
         return
-    blas = openblas()
+    blas = find_openblas()
     with LOCK:  # of simultaneous blocks, the first sets the limit and the last removes it
         LIMITED.append(None if LIMITED else _set_threads(lambda: blas.limit(limits=1)))
     try:
@@ -60,7 +60,7 @@ def limit_to_one(multiplications: float) -> Iterator[None]:
 
 
 def _set_threads(set_threads: Callable[[], Result]) -> Result:
-    """Set BLAS's threads: from 3.8 on threadpoolctl lets only one thread do so unless it is released."""
+    """Set the threads of BLAS; threadpoolctl 3.8 and later permits it to one thread only, unless it is released."""
     _release_control()
     try:
         return set_threads()
@@ -69,13 +69,13 @@ def _set_threads(set_threads: Callable[[], Result]) -> Result:
 
 
 def _release_control() -> None:
-    for library in openblas().lib_controllers:
+    for library in find_openblas().lib_controllers:
         if hasattr(library, "clear_controlling_thread"):
             library.clear_controlling_thread(force=True)
 
 
 def _forget_blocks() -> None:
-    """Forget the blocks of other threads, which a fork does not have."""
+    """Clear the record of other threads' blocks, which a fork does not have."""
     LIMITED.clear()
     LOCK.release()
 
@@ -85,8 +85,8 @@ os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_
 
 
 @functools.cache
-def openblas():
-    """Return the BLAS of numpy and of scipy if it is OpenBLAS; another one uses the threads of torch."""
+def find_openblas():
+    """Return the BLAS of numpy and of scipy if it is OpenBLAS; other libraries use the threads of torch."""
     import scipy.linalg  # noqa: F401 (its own BLAS is found once it is loaded)
     import threadpoolctl
 

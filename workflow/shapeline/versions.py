@@ -1,4 +1,4 @@
-"""Versions of the packages that can change a number: which a job used, which are installed, and where they differ."""
+"""Versions of the packages that can change a number: those of a job, the installed ones, and their differences."""
 
 import importlib.metadata
 import sys
@@ -32,7 +32,7 @@ FRAMEWORKS = {
 
 @cache
 def version(package: str) -> str | None:
-    """Return the installed version; None if there is none."""
+    """Return the installed version of a package; None if it is missing."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -40,7 +40,7 @@ from shapeline.games.game import Game
 from shapeline.methods.settings import MethodSettings
 from shapeline.scores import SCHEMA
 from shapeline.seeds import seed_of
-from shapeline.threads import openblas
+from shapeline.threads import find_openblas
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class _Part:
         game = self.game
         warm_up(game, self.method, options.seed)
         if game.features.d and game.model:
-            openblas()
+            find_openblas()
             with contextlib.suppress(ShapelineError):
                 game.values(self.inputs[:1], np.ones((2, game.features.d), bool))
         if options.timing == "per_instance" or self.method.method.family == "peers":

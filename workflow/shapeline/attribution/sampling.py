@@ -12,7 +12,7 @@ from shapeline.designs.stopping import CAP_WARNING, PredictedErrors, StoppingCri
 from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings, Size
 from shapeline.seeds import seed_of
-from shapeline.threads import MOMENT, Result, count_allowed, limit_to_one, run_tasks
+from shapeline.threads import SHORT_WORK, Result, count_allowed, limit_to_one, run_tasks
 
 MAX_POOL_SIZE, MIN_POOL_SIZE = 1024, 12  # designs, each of which is created when an instance first needs it
 POOL_WORK = 1 << 34  # multiplications of the pool's factorisations: about a second
@@ -84,7 +84,7 @@ def assign_samples(
         random = np.random.default_rng(seed_of(seed, instance))
         numbers[index], orders[index] = random.integers(pool), random.permutation(d)
     # Small designs are built before threads could start; large ones leave the threads to linear algebra.
-    large = evaluations * d * d >= 4 * MOMENT
+    large = evaluations * d * d >= 4 * SHORT_WORK
     return InstanceSamples(numbers, orders, count_allowed() if pool < MAX_POOL_SIZE and not large else 1, large)
 
 

@@ -1,5 +1,5 @@
 """Datasets: prepared from a source, and loaded."""
 
-from shapeline.lazy import names_from
+from shapeline.lazy import export_lazily
 
-__getattr__, __dir__ = names_from(__name__, {"preparation": "prepare", "loading": "load"})
+__getattr__, __dir__ = export_lazily(__name__, {"preparation": "prepare", "loading": "load"})

@@ -16,7 +16,7 @@ from shapeline.datasets.records import check_records, check_texts, read_official
 from shapeline.datasets.registry import Source, adapt_to_task, find_source
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION, is_own
 from shapeline.errors import ShapelineError
-from shapeline.files import may_appear
+from shapeline.files import run_checks
 from shapeline.seeds import digest, seed_of
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ def _write(
             card["table_digest"] = hashlib.sha256((folder / f"{TABLE}.part").read_bytes()).hexdigest()
         text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
         (folder / "card.json.part").write_text(text, encoding="utf-8")
-        may_appear()
+        run_checks()
         # Without the old card, a kill between the renames can never pair it with the new arrays.
         for name in ("card.json", "documents.parquet", images.FILE, TABLE):
             (folder / name).unlink(missing_ok=True)

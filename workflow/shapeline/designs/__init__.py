@@ -3,9 +3,9 @@
 Imports are lazy: the minimum budget of one family imports that family only.
 """
 
-from shapeline.lazy import names_from
+from shapeline.lazy import export_lazily
 
-__getattr__, __dir__ = names_from(
+__getattr__, __dir__ = export_lazily(
     __name__,
     {
         "design": "Design",

@@ -1,11 +1,11 @@
-"""Pass a job to the fork server, or become its command where none answers; imports little, as it precedes every job."""
+"""Pass a job to the fork server, or run its command if none answers; imports little, since it precedes every job."""
 
 import os
 import signal
 import socket
 import sys
 
-SOCKETS = "SHAPELINE_FORK_SERVER"  # as in server.py, which has more to import
+SOCKETS = "SHAPELINE_FORK_SERVER"  # as in server.py, whose import takes longer
 MAX_REQUEST_BYTES = 1 << 20
 
 
@@ -16,16 +16,16 @@ def request(kind: str, words: list[str]) -> int | None:
         return None
     environment = [name + b"=" + value for name, value in os.environb.items()]
     message = b"\0".join([b"%d" % len(words), *map(os.fsencode, words), os.getcwdb(), *environment])
-    taken, before = b"", signal.signal(signal.SIGINT, lambda *_: None)  # the fork answers it and reports its status
+    receipt, before = b"", signal.signal(signal.SIGINT, lambda *_: None)  # the fork answers it and reports its status
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_REQUEST_BYTES)
             server.connect(os.path.join(folder, kind))
             socket.send_fds(server, [message], [0, 1, 2])
-            taken = server.recv(16)
+            receipt = server.recv(16)
             return int(server.recv(16) or 128 + signal.SIGKILL)
     except OSError:
-        if taken:
+        if receipt:
             return 128 + signal.SIGKILL
     signal.signal(signal.SIGINT, before)
     return None

@@ -1,7 +1,7 @@
 """A server that has imported the libraries of jobs and runs each job as a fork of itself.
 
-`client.py` stands before a job's command: it passes arguments, folder, environment and standard files to the server and
-ends with the fork's exit status; where no server answers it becomes the command itself.
+`client.py` precedes a job's command: it passes arguments, folder, environment and standard files to the server and ends
+with the fork's exit status; if no server answers, it executes the command.
 """
 
 import atexit
@@ -15,9 +15,9 @@ import sys
 
 SOCKETS = "SHAPELINE_FORK_SERVER"  # environment variable: the folder of the server's sockets; empty: no server
 BASE = "base"
-# What every job imports, and what the jobs of a framework import besides. A score file names the packages that were
-# imported, so a job never starts with one that it does not use.
-TORCH = ("torch", "safetensors.torch", "onnx", "torch.onnx.utils")
+# Imports of every job, and additional imports of the jobs of a framework. A score file lists the imported packages, so
+# no job may start with one that it does not use.
+TORCH_MODULES = ("torch", "safetensors.torch", "onnx", "torch.onnx.utils")
 LIBRARIES = {
     BASE: (
         *("snakemake.script", "psutil", "filelock", "networkx", "tqdm"),
@@ -25,8 +25,8 @@ LIBRARIES = {
         *("scipy.linalg", "scipy.sparse", "scipy.special"),
         *("pydantic.fields", "pydantic.functional_validators", "pydantic.root_model"),
     ),
-    "torch": TORCH,
-    "transformers": (*TORCH, "transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
+    "torch": TORCH_MODULES,
+    "transformers": (*TORCH_MODULES, "transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
     "onnx": ("onnxruntime",),  # jobs that evaluate the graph of a network
     "skops": ("skops.io",),  # which imports scikit-learn and torch, for seconds
     "tensorflow": ("keras", "tensorflow", "safetensors.numpy"),
@@ -46,9 +46,9 @@ PACKAGE_MODULES = {
         "shapeline.report.sections.localization",
     ),
 }
-MIN_JOBS = 6  # of a run, from which a server saves more than its own start
-MAX_IDLE_SECONDS = 2.0  # without a job, after which the server of a framework ends: it holds up to 600 MB
-LASTING = (BASE, "report")  # servers for the whole run: the second holds 90 MB
+MIN_JOBS = 6  # with fewer jobs, a run would save less than the server's start costs
+MAX_IDLE_SECONDS = 2.0  # the server of a framework, with up to 600 MB, ends after this time without a job
+LASTING_KINDS = (BASE, "report")  # servers for the entire run; that of "report" has 90 MB
 MAX_REQUEST_BYTES = 1 << 20  # arguments and environment
 
 
@@ -57,7 +57,7 @@ def start(jobs: int) -> str:
     import tempfile
 
     if sys.platform == "linux" and jobs >= MIN_JOBS and SOCKETS not in os.environ:
-        with contextlib.suppress(OSError, AttributeError):  # then every job starts by itself
+        with contextlib.suppress(OSError, AttributeError):  # without a server, every job starts a new process
             os.close(os.pidfd_open(os.getpid()))  # which a container may refuse
             folder = tempfile.mkdtemp(prefix="shapeline-")
             start.server = launch(folder, with_package=True)
@@ -66,35 +66,32 @@ def start(jobs: int) -> str:
         return ""
     # Ctrl-C reaches all processes at once, and Python would print a traceback while it starts. Snakemake formats the
     # prefix: braces are doubled.
-    return f"trap '' INT; {shlex.join(command())} ".replace("{", "{{").replace("}", "}}")
+    return f"trap '' INT; {shlex.join(build_command())} ".replace("{", "{{").replace("}", "}}")
 
 
 def launch(folder: str, with_package: bool = False, program: str = __file__, **options):
-    """Return the Popen of a server with sockets in `folder`, which prints "ready" and ends when its input is closed.
-    with_package: it imports this package and serves one run only; program: the file that calls `serve`."""
+    """Start a server with sockets in `folder`, which prints "ready" and ends when its input is closed; return its
+    Popen. with_package: it imports this package and serves one run only; program: the file that calls `serve`."""
     import subprocess
 
     from shapeline.datasets.folders import OFFLINE
 
-    quiet_libraries = {
-        "MPLBACKEND": "agg",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }  # the second is read where TensorFlow is imported
-    one = OFFLINE | quiet_libraries | {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+    settings = {"MPLBACKEND": "agg", "TF_CPP_MIN_LOG_LEVEL": "3"}  # TensorFlow reads the second during its import
+    settings |= OFFLINE | {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options
     root = [os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))] if with_package else []
     words = [sys.executable, "-P", program, folder, *root]
-    return subprocess.Popen(words, env=environment | one, stdin=subprocess.PIPE, **quiet)
+    return subprocess.Popen(words, env=environment | settings, stdin=subprocess.PIPE, **quiet)
 
 
-def command(kind: str = BASE) -> list[str]:
-    """Return the words before `python program arguments` with which the server runs it."""
+def build_command(kind: str = BASE) -> list[str]:
+    """Return the prefix of the command `python program arguments` with which the server runs it."""
     return [sys.executable, "-I", "-S", os.path.join(os.path.dirname(__file__), "client.py"), kind]
 
 
-def move(kind: str) -> None:
-    """Let the server's process of `kind` run this job and end with it; return if there is no server."""
+def send(kind: str) -> None:
+    """Send this job to the server of `kind` and exit with the job's status; return if there is no server."""
     if not os.environ.get(SOCKETS) or not LIBRARIES.get(kind) or LIBRARIES[kind][0] in sys.modules:
         return
     from shapeline.fork_server.client import request
@@ -106,9 +103,9 @@ def move(kind: str) -> None:
 
 def serve(folder: str, root: str = "") -> dict:
     """Import libraries and the package in `root`, then fork for every request; returns only in the forks."""
-    # Registered before all others, so called after them: Python would else take the libraries' modules apart, which
-    # copies them first, for two seconds.
-    atexit.register(end_at_once)
+    # Registered before all others, so called after them: otherwise Python finalises the libraries' modules, which
+    # copies their memory for two seconds.
+    atexit.register(exit_immediately)
     signal.signal(signal.SIGINT, lambda *_: None)  # not ignored: the server ends after the jobs
     _import(BASE, root)
     sockets = {}
@@ -118,17 +115,17 @@ def serve(folder: str, root: str = "") -> dict:
         sockets[kind].listen(64)
     with contextlib.suppress(OSError):
         print("ready", flush=True)
-    return _answer(folder, sockets, root)
+    return _serve_kind(folder, sockets, root)
 
 
-def _answer(folder: str, sockets: dict[str, socket.socket], root: str, kind: str = BASE) -> dict:
+def _serve_kind(folder: str, sockets: dict[str, socket.socket], root: str, kind: str = BASE) -> dict:
     """Fork for every request of this kind, and once for a server of each other kind while it has requests."""
     running: dict[int, tuple[int, socket.socket]] = {}  # process, client; by a descriptor that is readable at its end
     servers: dict[int, str] = {}  # the kind of a server; by such a descriptor
     while True:
         waiting = [line for _, line in running.values() if line.fileno() >= 0]
         own_sockets = {name: waiting_socket for name, waiting_socket in sockets.items() if name not in servers.values()}
-        timeout = MAX_IDLE_SECONDS if root and kind not in LASTING and not running else None
+        timeout = MAX_IDLE_SECONDS if root and kind not in LASTING_KINDS and not running else None
         ready = select.select([sys.stdin, *own_sockets.values(), *servers, *running, *waiting], [], [], timeout)[0]
         if sys.stdin in ready or not ready:
             if kind == BASE:
@@ -142,14 +139,14 @@ def _answer(folder: str, sockets: dict[str, socket.socket], root: str, kind: str
             if not (fork := os.fork()):
                 _close(running, servers, [waiting_socket for name, waiting_socket in sockets.items() if name != other])
                 _import(other, root)
-                return _answer(folder, {other: sockets[other]}, root, other)
+                return _serve_kind(folder, {other: sockets[other]}, root, other)
             servers[os.pidfd_open(fork)] = other
         if sockets[kind] in ready:
             line, _ = sockets[kind].accept()
             message, files, _, _ = socket.recv_fds(line, MAX_REQUEST_BYTES, 3)
             if not (fork := os.fork()):
                 _close(running, servers, sockets.values())
-                return _request(line, message, files)
+                return _read_request(line, message, files)
             for file in files:
                 os.close(file)
             running[os.pidfd_open(fork)] = fork, line
@@ -160,7 +157,7 @@ def _answer(folder: str, sockets: dict[str, socket.socket], root: str, kind: str
                 line.send(str(status if status >= 0 else 128 - status).encode())
             line.close()
             os.close(ended)
-        for fork, line in [one for one in running.values() if one[1] in ready]:
+        for fork, line in [client for client in running.values() if client[1] in ready]:
             os.kill(fork, signal.SIGKILL)  # its client is gone
             line.close()
 
@@ -197,15 +194,15 @@ def _close(running: dict[int, tuple[int, socket.socket]], servers, sockets) -> N
         waiting_socket.close()
 
 
-def _request(line: socket.socket, message: bytes, files: list[int]) -> dict:
+def _read_request(line: socket.socket, message: bytes, files: list[int]) -> dict:
     """Return the program of a request, with its standard files in place."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as before every job's command, until the job sets its handler
     if len(files) < 3:  # the client is gone
         os._exit(0)
     line.send(b"taken")
     line.close()
-    for place, file in enumerate(files):
-        os.dup2(file, place)
+    for descriptor, file in enumerate(files):
+        os.dup2(file, descriptor)
         os.close(file)
     count, *parts = map(os.fsdecode, message.split(b"\0"))
     words, (folder, *environment) = parts[: int(count)], parts[int(count) :]
@@ -216,7 +213,7 @@ EXIT_STATUS = 0  # of the program that a fork has run
 
 
 def run(words: list[str], folder: str, environment: dict) -> None:
-    """Run the program in this process as Python would run it."""
+    """Run the program in this process as Python runs it."""
     global EXIT_STATUS
     import runpy
 
@@ -242,8 +239,8 @@ def run(words: list[str], folder: str, environment: dict) -> None:
     EXIT_STATUS = status
 
 
-def end_at_once() -> None:
-    """End this process without taking modules apart."""
+def exit_immediately() -> None:
+    """Exit without the finalisation of modules."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

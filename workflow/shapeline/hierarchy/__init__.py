@@ -1,8 +1,8 @@
 """Hierarchical Shapley values and Owen values: only relevant nodes are split further (Teneggi et al. 2021)."""
 
-from shapeline.lazy import names_from
+from shapeline.lazy import export_lazily
 
-__getattr__, __dir__ = names_from(
+__getattr__, __dir__ = export_lazily(
     __name__,
     {
         "exploration": "MODES LEAF_SCORES TOLERANCE NO_RELEVANT_NODE MAX_MASK_BYTES Evaluate Split HShap "

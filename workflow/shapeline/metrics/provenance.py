@@ -31,7 +31,7 @@ def check(path: str | Path, **expected: object) -> None:
 def check_scores(paths: Iterable[str | Path], experiment: str, digests: Mapping[str, str] | None = None) -> None:
     """Check score files, whose entry and shard are those of their path; digests: of the settings, by entry."""
     for path in map(Path, paths):
-        entry, matched = path.parent.name, scores.SHARD.fullmatch(path.name)
+        entry, matched = path.parent.name, scores.SHARD_NAME.fullmatch(path.name)
         shard = f"{matched[1]} of {matched[2]}" if matched else None
         expected = (digests or {}).get(entry)
         check(path, experiment=experiment, label=entry, shard=shard, settings_digest=expected)

@@ -1,8 +1,8 @@
 """Models: build by name, wrap custom ones, save and load without pickle. Frameworks are imported only when used."""
 
-from shapeline.lazy import names_from
+from shapeline.lazy import export_lazily
 
-__getattr__, __dir__ = names_from(
+__getattr__, __dir__ = export_lazily(
     __name__,
     {
         "architectures": "ARCHITECTURES FRAMEWORKS build for_dataset",

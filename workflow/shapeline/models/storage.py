@@ -14,7 +14,7 @@ import safetensors
 import safetensors.numpy
 
 from shapeline.errors import ShapelineError, reported_extras
-from shapeline.files import atomic, document
+from shapeline.files import atomic, read_document
 from shapeline.models import adapters, architectures
 from shapeline.models.architectures import build, is_named
 from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
@@ -227,7 +227,7 @@ def read_graph(path: str | Path) -> Classifier | None:
     metadata, _ = read_weights(Path(path))
     file, card = Path(path).with_name(FILE), Path(path).with_name("card.json")
     try:
-        recorded, content = document(card).get("onnx") or {}, file.read_bytes()
+        recorded, content = read_document(card).get("onnx") or {}, file.read_bytes()
         if recorded.get("weights") != metadata["digest"]:
             raise Refused("it is of other weights")
         if recorded.get("digest") != hashlib.sha256(content).hexdigest():

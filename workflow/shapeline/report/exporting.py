@@ -27,7 +27,7 @@ def export_report(executed: Path, folder: Path, notebooks: Path) -> list[Path]:
     The cells are those of the workflow's own notebook in the folder `notebooks`: the executed one's code is not
     run.
     """
-    record = files.document(executed).get("metadata", {}).get("papermill", {})
+    record = files.read_document(executed).get("metadata", {}).get("papermill", {})
     source_file = notebooks / Path(str(record.get("input_path"))).name
     if not source_file.is_file():
         raise ShapelineError(
@@ -130,7 +130,7 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
     import mlflow
 
     executed = read_executed_notebook(str(results), experiment).resolve()
-    parameters = files.document(executed)["metadata"]["papermill"]["parameters"]
+    parameters = files.read_document(executed)["metadata"]["papermill"]["parameters"]
     if tracking_uri is not None:
         mlflow.set_tracking_uri(tracking_uri)
     mlflow.set_experiment(experiment)

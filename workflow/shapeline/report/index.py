@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from shapeline.files import document
+from shapeline.files import read_document
 from shapeline.papers import claims
 from shapeline.papers.claims import STAND_INS, UNTESTABLE
 from shapeline.report import criteria, elements, experiment, findings, formatting, rendering
@@ -291,7 +291,7 @@ def write_index(
     digests: Mapping[str, str] | None = None,
 ) -> None:
     """Write the index of executed notebooks; pages: link -> title of others; digests: of settings by experiment."""
-    results = [experiment.load(**document(path)["metadata"]["papermill"]["parameters"]) for path in notebooks]
+    results = [experiment.load(**read_document(path)["metadata"]["papermill"]["parameters"]) for path in notebooks]
     evidence_of = {path.experiment: criteria.collect_evidence(path) for path in results}
     with_claims = claims.has_claims(results)
     parts = [

@@ -1,8 +1,8 @@
 """Statistics of paired values: intervals, tests, recommendations by a margin, claims, and their error rates."""
 
-from shapeline.lazy import names_from
+from shapeline.lazy import export_lazily
 
-__getattr__, __dir__ = names_from(
+__getattr__, __dir__ = export_lazily(
     __name__,
     {
         "bounds": "Claim LEVEL compare_with_others is_enough units intervals verdict variance_components "

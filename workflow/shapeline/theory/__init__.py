@@ -1,8 +1,8 @@
 """The statements of the papers, each computed in two independent ways."""
 
-from shapeline.lazy import names_from
+from shapeline.lazy import export_lazily
 
-__getattr__, __dir__ = names_from(
+__getattr__, __dir__ = export_lazily(
     __name__,
     {
         "visited_nodes": "expected_visited_nodes similarity_lower_bound Visits simulate_visits "

@@ -1,4 +1,4 @@
-"""What is there and what the configured run needs: versions, devices, disk, memory, data, evaluations and hours."""
+"""The environment and the needs of the configured run: versions, devices, disk, memory, data, evaluations and hours."""
 
 import importlib.metadata
 import math
@@ -19,7 +19,7 @@ from shapeline.datasets.registry import SOURCES, RemoteFile
 from shapeline.errors import ShapelineError
 from shapeline.files import format_bytes
 from shapeline.methods.registry import METHODS
-from shapeline.threads import processors
+from shapeline.threads import count_processors
 from shapeline.workflow import job_code, jobs, messages, runs
 from shapeline.workflow.job_code import find_root
 from shapeline.workflow.job_environment import list_visible_devices
@@ -27,8 +27,8 @@ from shapeline.workflow.messages import format_amount, format_time
 
 OLDEST_PYTHON = (3, 11)
 PIN = re.compile(r"^([\w.-]+)==([\w.+]+)", re.M)
-CHECKS = ("tests and checks",)  # what stands after this heading in requirements.txt no run needs
-SPARE = 1.2  # times the estimate, so much disk is asked for
+CHECKS = ("tests and checks",)  # heading of the packages in requirements.txt that no run needs
+DISK_RESERVE = 1.2  # required disk space, relative to the estimate
 SEES = {
     "torch": "import torch; print(torch.cuda.device_count())",
     "tensorflow": "import tensorflow; print(len(tensorflow.config.list_physical_devices('GPU')))",
@@ -88,7 +88,7 @@ def report_versions(requirements: str) -> Iterator[tuple[str, str]]:
 
 def report_devices(config: Config) -> Iterator[tuple[str, str]]:
     """Report processors, the GPUs of a job, and whether the frameworks of the run can use them."""
-    yield f"{processors()} cores, {format_bytes(psutil.virtual_memory().total)} memory", ""
+    yield f"{count_processors()} cores, {format_bytes(psutil.virtual_memory().total)} memory", ""
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
         query_result = subprocess.run(query, capture_output=True, text=True)
@@ -112,18 +112,18 @@ def report_devices(config: Config) -> Iterator[tuple[str, str]]:
 
 def report_data(config: Config) -> Iterator[tuple[str, str]]:
     """Report the datasets of the run: prepared, read from a path, or which files exist and which are missing."""
-    seen, mirror = set(), config.data.mirror
+    reported, mirror = set(), config.data.mirror
     if mirror and not sources.is_address(mirror) and not sources.expand(mirror).is_dir():
         instead = "" if config.data.offline else "; files are downloaded from their official addresses"
         yield f"data.mirror: folder {mirror} not found{instead}", ""
     for name in config.run:
         for dataset in runs.list_datasets(config, name):
-            if dataset not in seen:
+            if dataset not in reported:
                 yield _describe_dataset(config, dataset), ""
-        for source, file, place in messages.list_downloads(config, name):
-            if place not in seen:
-                yield _describe_file(config, source, file, Path(place))
-        seen |= {*runs.list_datasets(config, name), *(place for _, _, place in messages.list_downloads(config, name))}
+        for source, file, path in messages.list_downloads(config, name):
+            if path not in reported:
+                yield _describe_file(config, source, file, Path(path))
+        reported |= {*runs.list_datasets(config, name), *(path for _, _, path in messages.list_downloads(config, name))}
     yield from ((line, "") for line in runs.list_unavailable(config))
     yield from (("", line) for line in jobs.find_untrusted(config))
 
@@ -142,13 +142,13 @@ def _describe_dataset(config: Config, dataset: str) -> str:
     return f"{dataset}: {state}"
 
 
-def _describe_file(config: Config, source: str, file: RemoteFile, place: Path) -> tuple[str, str]:
+def _describe_file(config: Config, source: str, file: RemoteFile, path: Path) -> tuple[str, str]:
     size = format_bytes(file.size or file.about)
-    line = f"  {place}: "
-    if place.exists():
-        problem = _find_difference(file, place)
-        problem = problem and f"{place} is not the official file ({problem}); delete it, or put the official one there"
-        return f"{line}there, {format_bytes(place.stat().st_size)}", problem
+    line = f"  {path}: "
+    if path.exists():
+        problem = _find_difference(file, path)
+        problem = problem and f"{path} is not the official file ({problem}); delete it, or put the official one there"
+        return f"{line}there, {format_bytes(path.stat().st_size)}", problem
     mirror = config.data.mirror
     if mirror and not sources.is_address(mirror):
         if (sources.expand(mirror) / source / file.name).is_file():
@@ -158,37 +158,37 @@ def _describe_file(config: Config, source: str, file: RemoteFile, place: Path) -
     if not file.urls:
         return (
             f"{line}missing, {size}; place it by hand",
-            f"{place} has to be placed by hand (about {size}): get it at {file.page}",
+            f"{path} has to be placed by hand (about {size}): get it at {file.page}",
         )
     if config.data.offline:
-        return f"{line}missing, {size}", f"data.offline is set and {place} is missing: get it at {file.urls[0]}"
+        return f"{line}missing, {size}", f"data.offline is set and {path} is missing: get it at {file.urls[0]}"
     return f"{line}not downloaded, {size}, from {file.urls[0]}", ""
 
 
-def _find_difference(file: RemoteFile, place: Path) -> str:
-    """Return what is wrong with an official file, "" if nothing: its size, or where that is unknown its checksum."""
-    if not place.is_file():
+def _find_difference(file: RemoteFile, path: Path) -> str:
+    """Return the problem of an official file, "" if it has none: its size, or its checksum if the size is unknown."""
+    if not path.is_file():
         return "it is no file"
     if file.size is None:
-        return file.problem(place)
-    size = place.stat().st_size
+        return file.problem(path)
+    size = path.stat().st_size
     return "" if size == file.size else f"{size:,} of {file.size:,} bytes"
 
 
 def report_space(config: Config) -> Iterator[tuple[str, str]]:
     """Compare free disk with the size of the results, per disk, and memory with the largest dataset."""
-    wanted: dict[int, list] = {}
+    disks: dict[int, list] = {}
     for folder, needed in _count_missing_bytes(config).items():
-        there = _find_existing(Path(folder))
-        disk = wanted.setdefault(os.stat(there).st_dev, [there, [], 0.0])
+        existing = _find_existing(Path(folder))
+        disk = disks.setdefault(os.stat(existing).st_dev, [existing, [], 0.0])
         disk[1].append(folder)
         disk[2] += needed
-        if needed and not os.access(there, os.W_OK):
-            yield f"{folder}: cannot be written", f"{there} cannot be written, and {folder} has to be"
-    for there, folders, needed in wanted.values():
-        free = shutil.disk_usage(there).free
+        if needed and not os.access(existing, os.W_OK):
+            yield f"{folder}: cannot be written", f"{existing} cannot be written, and {folder} has to be"
+    for existing, folders, needed in disks.values():
+        free = shutil.disk_usage(existing).free
         line = f"{' and '.join(folders)}: about {format_bytes(needed)} to be written, {format_bytes(free)} free"
-        yield line, f"the disk is too small: {line}" if SPARE * needed > free else ""
+        yield line, f"the disk is too small: {line}" if DISK_RESERVE * needed > free else ""
     memory = psutil.virtual_memory().total
     for dataset in sorted({dataset for name in config.run for dataset in runs.list_datasets(config, name)}):
         needed = _estimate_memory(config, dataset)
@@ -199,7 +199,7 @@ def report_space(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _count_missing_bytes(config: Config) -> dict[str, float]:
-    """Return the bytes that are still to come, by folder."""
+    """Return the bytes that the run will write, by folder."""
     names = {dataset for name in config.run for dataset in runs.list_datasets(config, name)}
     lacking = [name for name in names if not os.path.exists(runs.list_prepared_files(name)["arrays"])]
     files = {file[2]: file for name in config.run for file in messages.list_downloads(config, name)}
@@ -207,7 +207,7 @@ def _count_missing_bytes(config: Config) -> dict[str, float]:
     trained = sum(not os.path.exists(runs.name_model_files(config, model)["weights"]) for model in models)
     pages = [name for name in config.run if not os.path.exists(f"{config.results}/reports/{name}.html")]
     return {
-        "data/raw": sum(file.size or file.about for _, file, place in files.values() if not os.path.exists(place)),
+        "data/raw": sum(file.size or file.about for _, file, path in files.values() if not os.path.exists(path)),
         "data/prepared": sum(messages.estimate_prepared_bytes(config, name) for name in lacking),
         config.results: sum(messages.size_results(config, name) for name in pages) + trained * messages.MODEL_BYTES,
     }
@@ -221,14 +221,14 @@ def _find_existing(folder: Path) -> Path:
 
 
 def _estimate_memory(config: Config, dataset: str) -> float:
-    """Return the bytes of the inputs as jobs hold them: one a value of images, four of others."""
+    """Return the bytes of the inputs in a job's memory: one per value of images, four per other value."""
     shape = messages.find_input_shape(config, dataset)
-    each = 1 if shape and len(shape) == 3 else 4
-    return float(each * math.prod(shape or (0,)) * messages.count_rows(config, dataset))
+    value_bytes = 1 if shape and len(shape) == 3 else 4
+    return float(value_bytes * math.prod(shape or (0,)) * messages.count_rows(config, dataset))
 
 
 def report_work(config: Config) -> Iterator[tuple[str, str]]:
-    """Report evaluations and core hours of each experiment, by rates measured in its score files if there are some."""
+    """Report evaluations and core hours of each experiment, by the rates in its score files if there are any."""
     for name in config.run:
         rate = measure_rate(config, name)
         cost = messages.estimate_experiment(config, name, rate)
@@ -252,7 +252,7 @@ def report_work(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def measure_rate(config: Config, name: str) -> float | None:
-    """Return rows a second of the model in an experiment's score files of methods with a design; None without files."""
+    """Return the model's rows per second in score files of an experiment's designs; None without files."""
     from shapeline import scores  # pandas
 
     evaluations = seconds = 0.0

@@ -135,7 +135,7 @@ def _is_untracked(file: Path) -> bool:
         return True
     return file.name == "__init__.py" and _list_modules(file.read_text(encoding="utf-8")) <= {
         "shapeline.lazy",
-        "shapeline.lazy.names_from",
+        "shapeline.lazy.export_lazily",
     }
 
 

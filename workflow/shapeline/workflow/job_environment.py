@@ -34,7 +34,7 @@ CLEAR = "\r\033[K"  # clears the terminal's line
 
 def start(snakemake, libraries: str = "") -> str:
     """Set up log, errors and parent watch for a script; return the device; libraries: of the fork server."""
-    fork_server.move(libraries or (snakemake.resources.get("framework", "") if snakemake.input.get("weights") else ""))
+    fork_server.send(libraries or (snakemake.resources.get("framework", "") if snakemake.input.get("weights") else ""))
     path = Path(snakemake.log[0])
     path.parent.mkdir(parents=True, exist_ok=True)
     name = " ".join([snakemake.rule, *filter(None, map(str, snakemake.wildcards))])

@@ -11,7 +11,7 @@ from shapeline.config.types import Config, Experiment
 from shapeline.datasets.registry import remote_files
 from shapeline.datasets.sources import expand
 from shapeline.errors import ShapelineError, ShapelineErrors
-from shapeline.files import document
+from shapeline.files import read_document
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
@@ -377,7 +377,7 @@ def _read_stored_digest(path: str) -> str | None:
         from shapeline import scores  # imports pandas, so only if a record is missing
 
         return scores.metadata(path).get("settings_digest")
-    content = document(path)
+    content = read_document(path)
     if path.endswith(".ipynb"):
         return content.get("metadata", {}).get("shapeline", {}).get("settings_digest")
     return digest(content.get("settings"))

@@ -1,4 +1,4 @@
-"""What a run reports before and after its jobs: their cost, and lines beside those of Snakemake.
+"""The report of a run before and after its jobs: their cost, and lines beside those of Snakemake.
 
 The cost is evaluations, core hours and bytes of a configuration, by rough rates of one core of a server.
 """
@@ -18,7 +18,7 @@ from shapeline.datasets import checks, registry
 from shapeline.datasets.registry import SOURCES, WEIGHTS, RemoteFile
 from shapeline.designs.design import MAX_D
 from shapeline.errors import ShapelineError
-from shapeline.files import document, format_bytes
+from shapeline.files import format_bytes, read_document
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models.registry import ARCHITECTURES, find_kind
@@ -26,14 +26,14 @@ from shapeline.models.training import get_settings
 from shapeline.versions import find_differences
 from shapeline.workflow import job_code, runs
 
-OWN_RATE = 5_000  # of a model of the user's own: a guess
-BACKWARD = 3  # a gradient takes as long as so many evaluations, and so does a step of training
-POINTS = 3e8  # labelled points x columns that a core goes through in a second
+CUSTOM_RATE = 5_000  # evaluations per second of a custom model: a guess
+BACKWARD = 3  # time of a gradient, or of a training step, in evaluations
+POINTS_PER_SECOND = 3e8  # labelled points x columns that a core processes per second
 JOB_SECONDS = {"torch": 1.0, "tensorflow": 1.5}  # start of a job by fork_server/server.py, and its data
 REPORT_SECONDS = 12.0
-MUCH_MEMORY = 1e9  # bytes of a job's design, from which on they are stated
-DENSE = 2.3  # times the bytes of a dense readout that are in use at once, measured at d = 2,500 and 4d
-UNKNOWN = 100  # features, where only the data tell
+MIN_STATED_BYTES = 1e9  # smaller designs of a job are not reported
+READOUT_COPIES = 2.3  # peak memory of a dense readout, relative to its size, measured at d = 2,500 and 4d
+DEFAULT_FEATURES = 100  # assumed number of features before the data are prepared
 MODEL_BYTES, REPORT_BYTES = 50e6, 6e6
 
 
@@ -54,9 +54,9 @@ def estimate_experiment(config: Config, name: str, rate: float | None = None) ->
     model = config.models.get(experiment.model)
     start = JOB_SECONDS[job_code.find_job_framework(config, experiment.model)]
     speed = rate or (estimate_rate(config, experiment.model, experiment.dataset) if model else 1.0)
-    asked, spent = 0.0, REPORT_SECONDS + start  # select_instances
+    evaluations_total, seconds_total = 0.0, REPORT_SECONDS + start  # select_instances
     slowest, slowest_seconds = "", 0.0
-    again = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.list_metrics(config, name))
+    additional = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.list_metrics(config, name))
     shares, jobs_per_shard = count_models(config, name), 2 if runs.list_variants(config, name) else 1
     for entry in runs.list_entries(config, name):
         evaluations, passes = estimate_instance(config, name, entry)
@@ -64,13 +64,13 @@ def estimate_experiment(config: Config, name: str, rate: float | None = None) ->
         if seconds > slowest_seconds:
             slowest, slowest_seconds = entry, seconds
         sampled = METHODS[experiment.methods[entry].method].sampled
-        each = count * shares * (experiment.repeats if sampled else 1)
-        each += count * again
-        asked += each * evaluations
-        spent += each * seconds + jobs_per_shard * runs.shards(config, name) * start
+        explanations = count * shares * (experiment.repeats if sampled else 1)
+        explanations += count * additional
+        evaluations_total += explanations * evaluations
+        seconds_total += explanations * seconds + jobs_per_shard * runs.shards(config, name) * start
     measured = estimate_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
     jobs = len(runs.list_measured_files(config, name)) + 1
-    return Cost(asked + measured, spent + measured / speed + jobs * start, slowest, slowest_seconds)
+    return Cost(evaluations_total + measured, seconds_total + measured / speed + jobs * start, slowest, slowest_seconds)
 
 
 def count_explanations(config: Config, name: str) -> int:
@@ -85,7 +85,7 @@ def count_explanations(config: Config, name: str) -> int:
 
 
 def count_models(config: Config, name: str) -> float:
-    """Return how many trained and randomised models are explained; one on fewer instances counts as their share."""
+    """Return the number of trained and randomised models; a model on fewer instances counts as their share."""
     return len(runs.list_variants(config, name)) + count_trainings(config.experiments[name])
 
 
@@ -104,11 +104,11 @@ def estimate_instance(config: Config, name: str, entry: str) -> tuple[float, flo
     shape, d = _count_features(config, name, settings)
     if gradients := method.gradients_of(settings):
         return gradients, BACKWARD * gradients
-    if (asked := settings.count_evaluations(d, shape)) is not None:
-        evaluations = asked
+    if (own_count := settings.count_evaluations(d, shape)) is not None:
+        evaluations = own_count
     elif method.exact:
         evaluations = 2.0**d if d <= MAX_D else 0
-    elif method.argument_names is not None and not method.sampled:  # a custom one is not run to be counted
+    elif method.argument_names is not None and not method.sampled:  # custom designs are not built for an estimate
         evaluations = experiment.budget * d
     elif method.sampled and (shape or not settings.match_budget_of):
         evaluations = (derived.find_budget(config, name, entry) if shape else settings.most or experiment.budget) * d
@@ -130,10 +130,10 @@ def estimate_metrics(config: Config, name: str) -> float:
 
 
 def estimate_rate(config: Config, model: str, dataset: str | None = None) -> float:
-    """Return the evaluations a second of one core, by the table, on a dataset that may not be the model's own."""
+    """Return the evaluations per second of one core, by the table; dataset: by default the model's."""
     entry = config.models[model]
     if entry.architecture is None:
-        return OWN_RATE
+        return CUSTOM_RATE
     known = ARCHITECTURES[entry.architecture]
     rate = known.rate * known.windows
     shape = find_input_shape(config, dataset or entry.dataset)
@@ -166,13 +166,13 @@ def estimate_run(config: Config) -> tuple[float, float]:
 
 
 def list_memory_warnings(config: Config) -> list[str]:
-    """Return a line for each entry under `run` whose design takes much memory in each of its jobs."""
+    """Return a line for each entry under `run` whose design needs much memory in each of its jobs."""
     return [
         f"{name}: each job of {entry} takes about {format_bytes(needed)} of memory for its design alone; run few jobs "
         "at a time, or choose coarser features, a smaller budget or sample_shapley"
         for name in config.run
         for entry in runs.list_entries(config, name)
-        if (needed := estimate_design_bytes(config, name, entry)) > MUCH_MEMORY
+        if (needed := estimate_design_bytes(config, name, entry)) > MIN_STATED_BYTES
     ]
 
 
@@ -183,18 +183,18 @@ def estimate_design_bytes(config: Config, name: str, entry: str) -> float:
         return 0.0
     shape, d = _count_features(config, name, settings)
     budget = derived.find_budget(config, name, entry) if shape or settings.match_budget_of is None else 4
-    return DENSE * 8 * min(budget * d, 2.0 ** min(d, 60)) * d
+    return READOUT_COPIES * 8 * min(budget * d, 2.0 ** min(d, 60)) * d
 
 
 def format_time(seconds: float) -> str:
-    """Return core time in words."""
+    """Return core time as text."""
     if seconds < 3600:
         return f"{max(seconds / 60, 0.1):.2g} core minutes"
     return f"{seconds / 3600:,.{0 if seconds > 36_000 else 1}f} core hours"
 
 
 def format_amount(number: float) -> str:
-    """Return a count in words: 1,234, 5.6 million, 7.8 billion."""
+    """Return a count as text: 1,234, 5.6 million, 7.8 billion."""
     for size, word in ((1e9, "billion"), (1e6, "million")):
         if number >= size:
             return f"{number / size:,.1f} {word}"
@@ -202,7 +202,7 @@ def format_amount(number: float) -> str:
 
 
 def count_rows(config: Config, dataset: str) -> int:
-    """Return records of a dataset: of its card where it is prepared, else as published; 0 where only its files tell."""
+    """Return the records of a dataset by its card, else as published; 0 if only its files determine them."""
     if card := read_card(dataset):
         counts = card.get("rows") or card["counts"]
         return sum(sum(part.values()) if isinstance(part, dict) else part for part in counts.values())
@@ -211,12 +211,12 @@ def count_rows(config: Config, dataset: str) -> int:
     if source is None or source.local:
         return 0
     number = (entry.count or source.count) if source.count else source.records
-    some = entry.classes and source.classes and entry.task != "multilabel"  # of which all records are kept
-    return number * len(entry.classes) // len(source.classes) if some else number
+    is_subset = entry.classes and source.classes and entry.task != "multilabel"  # multilabel keeps all records
+    return number * len(entry.classes) // len(source.classes) if is_subset else number
 
 
 def find_input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
-    """Return the shape of one input; None if only the data tell and they are not prepared."""
+    """Return the shape of one input; None if only unprepared data determine it."""
     entry = config.datasets[dataset]
     source = SOURCES.get(entry.source)
     known = checks.input_shape(source, entry) if source else None
@@ -228,7 +228,7 @@ def find_input_shape(config: Config, dataset: str) -> tuple[int, ...] | None:
 def read_card(dataset: str) -> dict:
     """Return the card of a prepared dataset, {} where there is none."""
     file = runs.list_prepared_files(dataset)["card"]
-    return document(file) if os.path.exists(file) else {}
+    return read_document(file) if os.path.exists(file) else {}
 
 
 def list_downloads(config: Config, name: str) -> Iterator[tuple[str, RemoteFile, str]]:
@@ -238,14 +238,14 @@ def list_downloads(config: Config, name: str) -> Iterator[tuple[str, RemoteFile,
         if entry.path is None and entry.source in SOURCES:
             for file in registry.remote_files(entry.source):
                 yield entry.source, file, f"data/raw/{entry.source}/{file.name}"
-    named = experiment.model and config.models[experiment.model].weights
-    if named in WEIGHTS:
-        file = WEIGHTS[named]
+    weights = experiment.model and config.models[experiment.model].weights
+    if weights in WEIGHTS:
+        file = WEIGHTS[weights]
         yield "weights", file, f"data/raw/weights/{file.name}"
 
 
 def estimate_prepared_bytes(config: Config, dataset: str) -> float:
-    """Return the bytes of a dataset's prepared arrays; 0 where only its files tell."""
+    """Return the bytes of a dataset's prepared arrays; 0 if only its files determine them."""
     shape = find_input_shape(config, dataset)
     source = SOURCES.get(config.datasets[dataset].source)
     if shape is None or source is None:
@@ -269,34 +269,34 @@ def size_results(config: Config, name: str) -> float:
 
 
 def _count_features(config: Config, name: str, settings) -> tuple[tuple[int, ...] | None, float]:
-    """Return the shape of the features and their number, on average where instances differ and the shape is None."""
+    """Return the shape of the features and their number; where instances differ, None and the mean number."""
     shape = derived.find_feature_shape(config, config.experiments[name], settings)
     return shape, math.prod(shape) if shape else _average_features(config, name, settings)
 
 
 def _average_features(config: Config, name: str, settings) -> float:
-    """Return the features of an instance on average, where each has its own number."""
+    """Return the mean number of features of instances that differ in it."""
     experiment = config.experiments[name]
     chosen = derived.find_features(experiment, settings)
     if chosen.kind == "superpixel":
         return float(chosen.segments or 50)
     if texts := experiment.instances.texts:
-        sentences = [each for text in texts for each in ([text] if isinstance(text, str) else text)]
-        return sum(len(each.split()) for each in sentences) / len(texts)
+        sentences = [sentence for text in texts for sentence in ([text] if isinstance(text, str) else text)]
+        return sum(len(sentence.split()) for sentence in sentences) / len(texts)
     dataset = runs.find_dataset(config, name)
     if dataset is None:
-        return UNKNOWN
+        return DEFAULT_FEATURES
     shape = find_input_shape(config, dataset)
     if chosen.kind in ("word", "character_run"):
         source = SOURCES.get(config.datasets[dataset].source)
-        words = (source and source.words) or UNKNOWN
-        return float(min(words, shape[0] if shape else UNKNOWN))
-    return float(math.prod(shape[-2:]) if shape else UNKNOWN)
+        words = (source and source.words) or DEFAULT_FEATURES
+        return float(min(words, shape[0] if shape else DEFAULT_FEATURES))
+    return float(math.prod(shape[-2:]) if shape else DEFAULT_FEATURES)
 
 
-def _estimate_fixed(own, shape: tuple[int, ...] | None, d: float) -> float:
+def _estimate_fixed(entry, shape: tuple[int, ...] | None, d: float) -> float:
     """Return the evaluations of a fixed-cost design; if d varies, of a chain, proportional to d for a long one."""
-    settings = json.dumps(derived.canonical(own))
+    settings = json.dumps(derived.canonical(entry))
     if shape:
         return derived.count_fixed_cost(settings, shape)
     on_chain = min(max(2, round(d)), 40)
@@ -309,15 +309,15 @@ def _estimate_points(config: Config, name: str, entry: str) -> float:
         return 0.0
     dataset = runs.find_dataset(config, name)
     shape = find_input_shape(config, dataset)
-    return count_rows(config, dataset) * math.prod(shape or (UNKNOWN,)) / POINTS
+    return count_rows(config, dataset) * math.prod(shape or (DEFAULT_FEATURES,)) / POINTS_PER_SECOND
 
 
-TARGETS = {"all", "fetch", "train", "scores", "metrics", "report"}  # and every experiment: what a user can ask for
+TARGETS = {"all", "fetch", "train", "scores", "metrics", "report"}  # targets of a run besides the experiments
 log = logging.getLogger("snakemake.logging")
 
 
 def show(lines: Iterable[str]) -> None:
-    """Show lines among those of Snakemake, whichever logger it has."""
+    """Show lines among those of Snakemake, with any of its loggers."""
     for line in lines:
         log.info(line, extra={"shapeline": True})
 
@@ -335,7 +335,7 @@ def show_success(config: Config, index: str, outputs: Collection[str], experimen
 
 
 def list_version_lines(config: Config) -> list[str]:
-    """Return a line per experiment and package whose score files were made with other versions than are here."""
+    """Return a line per experiment and package whose version in score files differs from the installed one."""
     from shapeline import scores  # pandas: only where a run starts
 
     lines = []
@@ -357,25 +357,25 @@ def list_version_lines(config: Config) -> list[str]:
                 f"{experiment}: scores of {', '.join(dict.fromkeys(encoded))} were computed from rows encoded as "
                 "float32; they are computed again from rows in their own types"
             )
-        apart = find_differences(versions)
+        differences = find_differences(versions)
         entries: dict[tuple, list[str]] = {}
-        for path, packages in apart.items():
-            for package, (theirs, here) in packages.items():
-                entries.setdefault((package, theirs, here), []).append(files[path])
+        for path, packages in differences.items():
+            for package, (used, present) in packages.items():
+                entries.setdefault((package, used, present), []).append(files[path])
         lines += [
-            f"{experiment}: scores of {', '.join(dict.fromkeys(names))} were made with {package} {theirs} and {here} "
+            f"{experiment}: scores of {', '.join(dict.fromkeys(names))} were made with {package} {used} and {present} "
             "is installed, which may change numbers; `versions: strict` in the configuration re-computes them"
-            for (package, theirs, here), names in sorted(entries.items())
+            for (package, used, present), names in sorted(entries.items())
         ]
     return lines
 
 
-def list_warnings(config: Config, asked: Collection[str | None]) -> list[str]:
-    """Return a line per method of the requested experiments whose instances failed or are flagged, with how many."""
+def list_warnings(config: Config, requested: Collection[str | None]) -> list[str]:
+    """Return a line per method of the requested experiments with the numbers of failed and flagged instances."""
     from pyarrow import parquet
 
     lines = []
-    for experiment in filter(asked.__contains__, config.run):
+    for experiment in filter(requested.__contains__, config.run):
         for entry in runs.list_entries(config, experiment):
             rows = [
                 row
@@ -383,10 +383,10 @@ def list_warnings(config: Config, asked: Collection[str | None]) -> list[str]:
                 for row in parquet.read_table(path, columns=["status", "warning", "error"]).to_pylist()
             ]
             failed = [row["error"] or row["status"] for row in rows if row["status"] != "ok"]
-            named = Counter(row["warning"] for row in rows if row["status"] == "ok" and row["warning"])
+            flagged = Counter(row["warning"] for row in rows if row["status"] == "ok" and row["warning"])
             first = Counter(failed).most_common(1)
-            what = [f"{len(failed)} of {len(rows)} explanations failed ({reason})" for reason, _ in first]
-            what += [f"{flag} in {count} of {len(rows)} explanations" for flag, count in named.items()]
-            if what:
-                lines.append(f"{experiment}: {entry}: {', '.join(what)}")
+            problems = [f"{len(failed)} of {len(rows)} explanations failed ({reason})" for reason, _ in first]
+            problems += [f"{flag} in {count} of {len(rows)} explanations" for flag, count in flagged.items()]
+            if problems:
+                lines.append(f"{experiment}: {entry}: {', '.join(problems)}")
     return lines
