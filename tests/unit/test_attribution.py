@@ -316,7 +316,7 @@ def test_rows_that_are_kept_chunk_by_chunk_are_those_of_the_run(pictures, tmp_pa
     chunks = []
     for name, value in (("FLUSH_SECONDS", 0), ("TIMING_SECONDS", 0)):
         monkeypatch.setattr(rows_module, name, value)
-    for name in ("CHUNK", "DATA_CHUNK"):
+    for name in ("CHUNK_SIZE", "DATA_CHUNK_SIZE"):
         monkeypatch.setattr(sampling, name, 3)
 
     def run(died_after: int | None = None) -> tuple[pd.DataFrame, StoredRows]:

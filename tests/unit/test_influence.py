@@ -444,7 +444,7 @@ def test_a_hash_that_collides_changes_nothing(monkeypatch):
     counted = influence.counterfactual(grid, known)
     home = sys.modules["shapeline.influence.measures"]
     for module in (distances, home):
-        monkeypatch.setattr(module, "column_hashes", lambda values, columns: np.zeros(values.shape, np.uint64))
+        monkeypatch.setattr(module, "hash_columns", lambda values, columns: np.zeros(values.shape, np.uint64))
     np.testing.assert_array_equal(influence.mim(points, X, classes), expected)
     np.testing.assert_array_equal(influence.counterfactual(grid, known), counted)
 

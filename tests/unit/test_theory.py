@@ -201,7 +201,7 @@ def test_epsilons_are_those_of_the_conditions(graph, kind):
                 near = U | {other for member in U for other in graph.adj[member]}
                 pairs += [(U - {node}, V) for V in subsets(set(range(d)) - near)]
             connected[key] = max(local[key], most(pairs))
-    found = estimators.approximation(joint, graph, order)
+    found = estimators.approximate(joint, graph, order)
     whole = frozenset(window)
     assert found.local[node] == pytest.approx(min(local.values()), rel=1e-10)
     assert found.connected[node] == pytest.approx(min(connected.values()), rel=1e-10)
@@ -225,13 +225,13 @@ def test_errors_are_expectations_over_inputs(score):
             game[S] = weight @ np.log(conditional)
         expected += joint[x].sum() * np.abs(games.l_shapley(game, graph, 1, "absent") - games.shapley(game))
     np.testing.assert_allclose(
-        estimators.approximation(joint, graph, 1, score).errors["l_shapley"], expected, rtol=1e-9, atol=1e-12
+        estimators.approximate(joint, graph, 1, score).errors["l_shapley"], expected, rtol=1e-9, atol=1e-12
     )
 
 
 def test_chain_model_is_a_markov_chain_that_couples():
     for coupling in (0.0, 0.8):
-        joint = estimators.chain_model(coupling, d=5, seed=2)
+        joint = estimators.build_chain(coupling, d=5, seed=2)
         assert joint.sum() == pytest.approx(1) and joint.min() > 0
         for given in (True, False):
             apart = slow_information(joint, 5, 1, {3, 4}, {2}, given)
@@ -259,13 +259,13 @@ def test_theorem_2_is_false_with_the_weights_of_equation_6(checks):
     read = [0, 2, 4]
     assert (run.errors["c_shapley_paper"][read] > 0.05).all() and run.connected.max() < 1e-12
     # Without coupling every marginal contribution is the same, so what is missing is the sum of the weights to 1.
-    share = identities.linear_share(graphs.chain(6), 2)
+    share = identities.measure_linear_share(graphs.chain(6), 2)
     np.testing.assert_allclose(run.errors["c_shapley_paper"], (1 - share) * run.shapley, atol=1e-12)
 
 
 def test_on_a_markov_chain_c_shapley_of_every_order_is_l_shapley_of_order_1():
     chain = graphs.chain(6)
-    found = [estimators.approximation(estimators.chain_model(1.2, 6, 4), chain, order) for order in (1, 2, 5)]
+    found = [estimators.approximate(estimators.build_chain(1.2, 6, 4), chain, order) for order in (1, 2, 5)]
     for run in found:
         np.testing.assert_allclose(run.errors["c_shapley_myerson"], found[0].errors["l_shapley"], atol=1e-12)
     assert (found[1].errors["l_shapley"] < found[0].errors["l_shapley"]).all()
@@ -289,13 +289,13 @@ def test_additive_games_are_sums_over_components(name):
 
 def test_equation_6_on_a_linear_model():
     for d in (2, 5, 9):
-        share = identities.linear_share(graphs.chain(d), d)
+        share = identities.measure_linear_share(graphs.chain(d), d)
         assert share[0] == pytest.approx(1 / 2 - 1 / ((d + 1) * (d + 2)), rel=1e-12)
         weights = np.arange(1.0, d + 1)
         found = games.scores(designs.c_shapley(graphs.chain(d), d), games.linear(weights))
         np.testing.assert_allclose(found, share * weights, atol=1e-12)
-    np.testing.assert_allclose(identities.linear_share(graphs.grid(3, 3), 4, "myerson"), 1, atol=1e-12)
-    assert identities.linear_share(graphs.grid(4, 4), 6).max() > 19
+    np.testing.assert_allclose(identities.measure_linear_share(graphs.grid(3, 3), 4, "myerson"), 1, atol=1e-12)
+    assert identities.measure_linear_share(graphs.grid(4, 4), 6).max() > 19
 
 
 def test_c_shapley_is_the_myerson_value_with_its_weights_only(checks):
@@ -344,19 +344,21 @@ def test_only_mim_keeps_the_axioms_among_the_terms(checks, monkeypatch):
     # A term that is MIM in disguise, and two whose sum is: the search must not miss them.
     again = {"disguised": identities.MIM["α = 1"]}
     monkeypatch.setattr(identities, "OTHERS", again)
-    assert identities.search(data_sets=5).others < 1e-12
+    assert identities.run_search(data_sets=5).others < 1e-12
     parts = {
         "to the right": lambda away, r, s, own, x: (x[0] > 0) * (s @ away),
         "to the left": lambda away, r, s, own, x: (x[0] <= 0) * (s @ away),
     }
     monkeypatch.setattr(identities, "OTHERS", parts)
-    assert identities.search().others < 1e-12 and all("shift" in one for one in identities.search().broken.values())
+    assert identities.run_search().others < 1e-12 and all(
+        "shift" in one for one in identities.run_search().broken.values()
+    )
 
 
 def test_lemma_4_1_is_seen_to_fail(monkeypatch):
-    assert identities.lemma_4_1() < 1e-12
+    assert identities.check_lemma_4_1() < 1e-12
     monkeypatch.setitem(identities.MIM, "α = 1", identities.OTHERS["the mean in place of the sum"])
-    assert identities.lemma_4_1() > 0.1
+    assert identities.check_lemma_4_1() > 0.1
 
 
 def test_figure_1_shows_what_its_titles_say():
@@ -416,9 +418,9 @@ def test_values_as_expectations_by_hand():
     points = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], float)
     law, model = np.array([0.3, 0.2, 0, 0.5]), lambda z: z @ np.array([1.0, 2.0])
     mean = [0.7 + 1.0, 1 + 1.0, 0.7 + 2, 3]
-    np.testing.assert_allclose(identities._marginal(points, law, model), mean)
+    np.testing.assert_allclose(identities._marginal_of(points, law, model), mean)
     np.testing.assert_allclose(identities._impute_mean(points, law, model), mean)
-    np.testing.assert_allclose(identities._conditional(points, law, model), [1.7, (0.2 * 1 + 0.5 * 3) / 0.7, 3, 3])
+    np.testing.assert_allclose(identities._conditional_of(points, law, model), [1.7, (0.2 * 1 + 0.5 * 3) / 0.7, 3, 3])
 
 
 def test_the_best_direction_is_that_of_mim_and_another_is_below_it(monkeypatch):

@@ -10,7 +10,7 @@ from shapeline.report.colours import AGAINST, FAINT, FOR, INK, PAPER, QUIET
 from shapeline.report.elements import SIGNS, WIDTH, palette, styled
 from shapeline.report.formatting import number
 from shapeline.theory import visited_nodes
-from shapeline.theory.checks import Checks, linear_share
+from shapeline.theory.checks import Checks, measure_linear_share
 from shapeline.theory.estimators import KernelProof, Sweep
 from shapeline.theory.visited_nodes import Hierarchy
 
@@ -125,7 +125,7 @@ def shares() -> Figure:
     chain, *maps = drawing.subplots(1, 4, width_ratios=[1.7, 1, 1, 1])
     colours = palette()
     for index, order in enumerate((1, 2, 4, 8)):
-        share = linear_share(graphs.chain(9), order)
+        share = measure_linear_share(graphs.chain(9), order)
         marker = "osD^"[index]
         chain.plot(range(1, 10), share, marker=marker, color=colours[(3, 1, 4, 5)[index]], markersize=4.5)
         chain.text(9.25, share[-1] + (-0.05, -0.02, 0.0, 0.045)[index], f"order {order}", fontsize=8.5, va="center")
@@ -136,7 +136,7 @@ def shares() -> Figure:
     )
     chain.set_xticks(range(1, 10))
     for axes, order in zip(maps, (1, 2, 6), strict=True):
-        share = linear_share(graphs.grid(4, 4), order).reshape(4, 4)
+        share = measure_linear_share(graphs.grid(4, 4), order).reshape(4, 4)
         axes.imshow(np.log(share), cmap=SIGNS, vmin=-np.log(25), vmax=np.log(25))
         for (row, column), value in np.ndenumerate(share):
             ink = PAPER if value > 8 else INK

@@ -8,7 +8,7 @@ from shapeline.papers.theory_figures import couplings, finite_weight, hierarchy,
 from shapeline.report.elements import HTML, figure, join_parts, note, pair, table
 from shapeline.report.formatting import number
 from shapeline.report.sections.common import top
-from shapeline.theory.checks import AXIOMS, Checks, Identities, Search, linear_share
+from shapeline.theory.checks import AXIOMS, Checks, Identities, Search, measure_linear_share
 from shapeline.theory.estimators import ESTIMATORS, ROUNDING, Approximation
 from shapeline.theory.visited_nodes import Hierarchy
 
@@ -37,8 +37,8 @@ def header(checks: Checks) -> HTML:
 
 
 def _headlines(checks: Checks) -> list[str]:
-    chain = linear_share(graphs.chain(9), 8)
-    grid = linear_share(graphs.grid(4, 4), 6)
+    chain = measure_linear_share(graphs.chain(9), 8)
+    grid = measure_linear_share(graphs.grid(4, 4), 6)
     _, cases, violated = _cases(checks, "c_shapley_myerson")
     worst = max(_cases(checks, key)[0] for key in ("l_shapley", "c_shapley_myerson"))
     return [

@@ -32,13 +32,13 @@ from shapeline.theory.estimators import (
     sweep,
 )
 from shapeline.theory.estimators import largest as magnitude
-from shapeline.theory.visited_nodes import Hierarchy, hierarchy
+from shapeline.theory.visited_nodes import Hierarchy, simulate_hierarchy
 
 AXIOMS = ("shift", "rotation", "flip", "non-bias", "lemma 4.1")
 Term = Callable[[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray], np.ndarray]
 
 
-def linear_share(graph: networkx.Graph, order: int, weights: str = "paper") -> np.ndarray:
+def measure_linear_share(graph: networkx.Graph, order: int, weights: str = "paper") -> np.ndarray:
     """Return C-Shapley's score of each feature of a linear model, as a share of its term, (d,); 1 is right."""
     design = c_shapley(graph, order, weights)
     return np.asarray(design.readout.multiply(design.masks.T).sum(axis=1)).ravel()
@@ -55,7 +55,7 @@ class Efficiency:
     linear: float
 
 
-def efficiency(side: int = 9, games: int = 200, seed: int = 0) -> list[Efficiency]:
+def check_efficiency(side: int = 9, games: int = 200, seed: int = 0) -> list[Efficiency]:
     """Check which estimators sum to v(N) - v(empty), on games on a chain: any, additive over components, linear."""
     d, chain, budget = side, graphs.chain(side), 4 * side
     built = {
@@ -108,7 +108,7 @@ class BanzhafIdentity:
     discrepancy: float
 
 
-def banzhaf_identity(largest: int = 8, seed: int = 0) -> list[BanzhafIdentity]:
+def check_banzhaf_identity(largest: int = 8, seed: int = 0) -> list[BanzhafIdentity]:
     """Compare MIM in a game with 2^n (2^n - 1)/n times the normalised Banzhaf value (theorem 6.1)."""
     identities = []
     for n in range(1, largest + 1):
@@ -132,11 +132,11 @@ def banzhaf_identity(largest: int = 8, seed: int = 0) -> list[BanzhafIdentity]:
 
 @dataclass(frozen=True)
 class MyersonGap:
-    """C-Shapley of order d on one graph: what the weights of eq. 6 and Myerson's miss the Myerson value by.
+    """C-Shapley of order d on one graph: errors of the weights of eq. 6 and of Myerson's to the Myerson value.
 
     On random games additive over components, in units of the Myerson values' root mean square: largest difference with
     Myerson weights, root mean square difference with eq. 6; design: largest difference of `designs.myerson`;
-    share (d,): what eq. 6 gives a feature of a linear model, 1 is right.
+    share (d,): score by eq. 6 of each feature of a linear model, as a share of its term; 1 is right.
     """
 
     graph: str
@@ -146,9 +146,9 @@ class MyersonGap:
     share: np.ndarray
 
 
-def myerson_gaps(games: int = 50, seed: int = 0) -> list[MyersonGap]:
+def measure_myerson_gaps(games: int = 50, seed: int = 0) -> list[MyersonGap]:
     """Compare C-Shapley of order d with the Myerson value on small graphs (Chen et al. 2018, §4.2 and eq. 6)."""
-    named = {
+    graph_of = {
         "chain of 9": graphs.chain(9),
         "cycle of 9": networkx.cycle_graph(9),
         "star of 9": networkx.star_graph(8),
@@ -156,10 +156,10 @@ def myerson_gaps(games: int = 50, seed: int = 0) -> list[MyersonGap]:
         "grid 3 × 3": graphs.grid(3, 3),
         "complete graph of 6": networkx.complete_graph(6),
     }
-    return [_myerson_gap(name, graph, generator(seed, name), games) for name, graph in named.items()]
+    return [_measure_myerson_gap(name, graph, generator(seed, name), games) for name, graph in graph_of.items()]
 
 
-def _myerson_gap(name: str, graph: networkx.Graph, rng: np.random.Generator, games: int) -> MyersonGap:
+def _measure_myerson_gap(name: str, graph: networkx.Graph, rng: np.random.Generator, games: int) -> MyersonGap:
     d = graph.number_of_nodes()
     tables = additive_over_components(graph, rng.normal(size=(games, 2**d)))
     exact = scores(shapley(d), tables)  # the Myerson value, by its definition
@@ -169,7 +169,7 @@ def _myerson_gap(name: str, graph: networkx.Graph, rng: np.random.Generator, gam
         largest(scores(c_shapley(graph, d, "myerson"), tables) - exact) / scale,
         rms(scores(c_shapley(graph, d, "paper"), tables) - exact) / scale,
         largest(scores(myerson(graph), tables) - exact) / scale,
-        linear_share(graph, d, "paper"),
+        measure_linear_share(graph, d, "paper"),
     )
 
 
@@ -195,7 +195,7 @@ OTHERS: dict[str, Term] = {
     "points in a crowd count more": lambda away, r, s, own, x: (s * _crowd(away)) @ away,
     "points count by how many agree": lambda away, r, s, own, x: (s * (s[:, None] == s).mean(1)) @ away,
     "MIM at length 1": lambda away, r, s, own, x: s @ away / np.linalg.norm(s @ away),
-    "Parzen": lambda away, r, s, own, x: _parzen(away, r, s),
+    "Parzen": lambda away, r, s, own, x: _compute_parzen(away, r, s),
     "a ridge line through the labels": lambda away, r, s, own, x: np.linalg.solve(
         away.T @ away + np.eye(away.shape[1]), s @ away
     ),
@@ -215,50 +215,51 @@ class Search:
     broken: dict[str, tuple[str, ...]]
 
 
-def search(points: int = 4, n: int = 3, data_sets: int = 30, seed: int = 0) -> Search:
+def run_search(points: int = 4, n: int = 3, data_sets: int = 30, seed: int = 0) -> Search:
     """Test every axiom for every term on random data sets of x and `points` more in n features; takes a second."""
     random = generator(seed, "uniqueness")
     parts: dict[str, list[np.ndarray]] = {axiom: [] for axiom in AXIOMS}
     sizes = []
     for _ in range(data_sets):
         X, labels = random.normal(size=(points + 1, n)), random.choice([-1.0, 1.0], points + 1)
-        before = _terms(X, labels)
+        before = _compute_terms(X, labels)
         sizes.append(before)
-        turned = np.linalg.qr(random.normal(size=(n, n)))[0]
+        rotation = np.linalg.qr(random.normal(size=(n, n)))[0]
         new = random.normal(size=n)
-        along = (new - X[0]) / np.linalg.norm(new - X[0])
-        moved = _terms(np.vstack([X, new]), np.append(labels, random.choice([-1.0, 1.0]))) - before
-        every = [np.array([labels[0], *others]) for others in itertools.product((-1.0, 1.0), repeat=points)]
-        parts["shift"].append(_terms(X + random.normal(size=n), labels) - before)
-        parts["rotation"].append(_terms(X @ turned, labels) - turned.T @ before)
-        parts["flip"].append(_terms(X, -labels) - before)
-        parts["non-bias"].append(np.mean([_terms(X, each) for each in every], axis=0))
-        parts["lemma 4.1"].append(moved - np.outer(along, along @ moved))
+        direction = (new - X[0]) / np.linalg.norm(new - X[0])
+        change = _compute_terms(np.vstack([X, new]), np.append(labels, random.choice([-1.0, 1.0]))) - before
+        labellings = [np.array([labels[0], *others]) for others in itertools.product((-1.0, 1.0), repeat=points)]
+        parts["shift"].append(_compute_terms(X + random.normal(size=n), labels) - before)
+        parts["rotation"].append(_compute_terms(X @ rotation, labels) - rotation.T @ before)
+        parts["flip"].append(_compute_terms(X, -labels) - before)
+        parts["non-bias"].append(np.mean([_compute_terms(X, labelling) for labelling in labellings], axis=0))
+        parts["lemma 4.1"].append(change - np.outer(direction, direction @ change))
     size = np.sqrt(np.mean(np.concatenate(sizes) ** 2, axis=0))
     systems = {axiom: np.concatenate(rows) / size / np.sqrt(n * data_sets) for axiom, rows in parts.items()}
-    lost = {axiom: np.linalg.norm(rows, axis=0) for axiom, rows in systems.items()}
+    norms = {axiom: np.linalg.norm(rows, axis=0) for axiom, rows in systems.items()}
     system, first = np.concatenate(list(systems.values())), len(MIM)
     broken = {
-        name: tuple(axiom for axiom in AXIOMS if lost[axiom][first + index] > 1e-9) for index, name in enumerate(OTHERS)
+        name: tuple(axiom for axiom in AXIOMS if norms[axiom][first + index] > 1e-9)
+        for index, name in enumerate(OTHERS)
     }
     least = np.linalg.svd(system[:, first:], compute_uv=False).min()
     return Search(float(np.linalg.norm(system[:, :first], axis=0).max()), float(least), broken)
 
 
-def lemma_4_1(points: int = 12, n: int = 4, tries: int = 200, seed: int = 0) -> float:
-    """Return how far a new point moves MIM off y - x, or against its label (lemma 4.1); 0 where it does not."""
+def check_lemma_4_1(points: int = 12, n: int = 4, tries: int = 200, seed: int = 0) -> float:
+    """Return the largest change of MIM by a new point off y - x, or against its label (lemma 4.1); 0 without one."""
     random = generator(seed, "lemma 4.1")
     worst = 0.0
     for _ in range(tries):
         X, labels = random.normal(size=(points, n)), random.choice([-1.0, 1.0], points)
-        moved = _terms(X, labels)[:, : len(MIM)] - _terms(X[:-1], labels[:-1])[:, : len(MIM)]
+        moved = _compute_terms(X, labels)[:, : len(MIM)] - _compute_terms(X[:-1], labels[:-1])[:, : len(MIM)]
         toward = labels[0] * labels[-1] * (X[-1] - X[0]) / np.linalg.norm(X[-1] - X[0])
         worst = max(worst, np.abs(moved - np.outer(toward, np.maximum(toward @ moved, 0))).max())
     return float(worst)
 
 
-def _terms(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return all terms at the first point, a column each, (n, terms); labels -1 and 1."""
+def _compute_terms(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return all terms at the first point as columns (n, terms); labels -1 and 1."""
     away = X[1:] - X[0]
     r, s = np.linalg.norm(away, axis=1), labels[1:] * labels[0]
     return np.stack([term(away, r, s, labels[0], X[0]) for term in (*MIM.values(), *OTHERS.values())], axis=1)
@@ -269,7 +270,7 @@ def _crowd(away: np.ndarray) -> np.ndarray:
     return np.exp(-(apart**2).sum(-1) / 2).sum(1)
 
 
-def _parzen(away: np.ndarray, r: np.ndarray, s: np.ndarray) -> np.ndarray:
+def _compute_parzen(away: np.ndarray, r: np.ndarray, s: np.ndarray) -> np.ndarray:
     """Return the slope of the share of the point's label, with weight 1 for the point."""
     weights = np.exp(-(r**2) / 2)
     share = (1 + weights @ (s > 0)) / (1 + weights.sum())
@@ -306,7 +307,7 @@ class Identities:
 def check_identities(seed: int = 0) -> Identities:
     """Compute all identities; takes a second."""
     return Identities(
-        lemma_4_1(seed=seed),
+        check_lemma_4_1(seed=seed),
         check_cosines(seed=seed),
         check_optimum(seed=seed),
         check_equal_shares(),
@@ -326,7 +327,7 @@ def check_cosines(points: int = 12, n: int = 4, directions: int = 200, seed: int
 
 
 def check_optimum(points: int = 30, n: int = 4, directions: int = 20_000, seed: int = 0) -> float:
-    """Return how far any of many directions, random or near MIM's, exceeds MIM in the objective that MIM maximises.
+    """Return the largest excess over MIM of random directions, and of ones near MIM, in MIM's objective.
 
     The objective is Σ α₀(|y − x|) cos(y − x, φ) s with α₀(r) = r α(r) (Sliwinski et al. 2019, theorem 5.1), for three
     α; 0 where no direction exceeds it.
@@ -338,11 +339,11 @@ def check_optimum(points: int = 30, n: int = 4, directions: int = 20_000, seed: 
     worst = 0.0
     for alpha in (np.ones_like(r), 1 / r, 1 / r**2):
         best = sum_influence(away, alpha * s)
-        near = best + np.linalg.norm(best) * 0.01 * random.normal(size=(directions // 2, n))
-        tried = np.concatenate([near, random.normal(size=(directions // 2, n))])
-        toward = away / r[:, None] * (r * alpha * s)[:, None]
-        reached = (tried @ toward.sum(0)) / np.linalg.norm(tried, axis=1)
-        worst = max(worst, reached.max() - best @ toward.sum(0) / np.linalg.norm(best))
+        neighbours = best + np.linalg.norm(best) * 0.01 * random.normal(size=(directions // 2, n))
+        candidates = np.concatenate([neighbours, random.normal(size=(directions // 2, n))])
+        contributions = away / r[:, None] * (r * alpha * s)[:, None]
+        objective = (candidates @ contributions.sum(0)) / np.linalg.norm(candidates, axis=1)
+        worst = max(worst, objective.max() - best @ contributions.sum(0) / np.linalg.norm(best))
     return float(worst)
 
 
@@ -360,7 +361,7 @@ def check_equal_shares(d: int = 9) -> float:
 
 
 def check_monotonicity(d: int = 6, games: int = 200, seed: int = 0) -> float:
-    """Return how far a Shapley value falls where no marginal contribution does (Young 1985); 0: never."""
+    """Return the largest decrease of a Shapley value whose marginal contributions do not decrease (Young 1985)."""
     random = generator(seed, "monotone")
     masks = enumerate_coalitions(d, "monotone")
     before, added = random.normal(size=(2, games, 2**d))
@@ -389,22 +390,22 @@ def check_expectations(seed: int = 0, d: int = 4) -> Expectations:
         return largest(first(points, law, model) - second(points, law, model))
 
     return Expectations(
-        gap(_conditional, _marginal, apart, curve),
-        gap(_conditional, _marginal, joint, curve),
-        gap(_marginal, _impute_mean, joint, linear),
-        gap(_marginal, _impute_mean, joint, curve),
-        gap(_conditional, _impute_mean, apart, linear),
+        gap(_conditional_of, _marginal_of, apart, curve),
+        gap(_conditional_of, _marginal_of, joint, curve),
+        gap(_marginal_of, _impute_mean, joint, linear),
+        gap(_marginal_of, _impute_mean, joint, curve),
+        gap(_conditional_of, _impute_mean, apart, linear),
     )
 
 
-def _conditional(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
+def _conditional_of(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
     """Return E(f(z) | z_S = x_S) for every S and x = (1, ..., 1), (2^d,)."""
     agree = (points[None] == 1) | (points[:, None] == 0)  # of coalition and point, each feature
     weight = agree.all(axis=2) * law
     return weight @ model(points) / weight.sum(axis=1)
 
 
-def _marginal(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
+def _marginal_of(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
     """Return E f(x_S, z) over the marginal distribution of z without S, (2^d,)."""
     return np.array([law @ model(np.where(coalition == 1, 1.0, points)) for coalition in points])
 
@@ -439,10 +440,10 @@ def check_all(seed: int = 0) -> Checks:
         charnes(seed=seed),
         lemma_1(),
         sweep(seed=seed),
-        myerson_gaps(seed=seed),
-        efficiency(seed=seed),
-        banzhaf_identity(seed=seed),
-        hierarchy(seed=seed),
+        measure_myerson_gaps(seed=seed),
+        check_efficiency(seed=seed),
+        check_banzhaf_identity(seed=seed),
+        simulate_hierarchy(seed=seed),
         check_identities(seed=seed),
-        search(seed=seed),
+        run_search(seed=seed),
     )

@@ -1,4 +1,4 @@
-"""Estimators of the Shapley value: least squares, and how near L- and C-Shapley are to it.
+"""Estimators of the Shapley value: least squares, and the errors of L- and C-Shapley.
 
 Least squares: Lundberg (2017); Charnes et al. (1988). L- and C-Shapley: Chen et al. (2018), theorems 1 and 2.
 """
@@ -20,14 +20,14 @@ from shapeline.designs.sampled import kernel_shap
 from shapeline.designs.surrogate import lime, symmetric_least_squares
 from shapeline.seeds import seed_of
 
-FULL_WEIGHT = 1e3  # of the full coalition, in place of the kernel's infinite weight
+FULL_WEIGHT = 1e3  # weight of the full coalition, instead of the kernel's infinite weight
 END_WEIGHTS = 10.0 ** np.arange(0, 15)  # at 10^16 the matrix is singular in float64
 ROUNDING = 1e-9  # discrepancies below this are float64 rounding, in games with values of order 1
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A formula as printed and as corrected ("" where it holds as printed), each with its largest discrepancy."""
+    """A formula as printed and as corrected ("" if it is right as printed), each with its largest discrepancy."""
 
     statement: str
     printed: str
@@ -93,7 +93,7 @@ ESTIMATORS: dict[str, Callable[[networkx.Graph, int], Design]] = {
 }
 
 
-def approximation(
+def approximate(
     joint: np.ndarray, graph: networkx.Graph, order: int, score: str = "expected", bounds: Approximation | None = None
 ) -> Approximation:
     """Return errors of L- and C-Shapley and the epsilons that bound them, by enumeration (Chen et al. 2018).
@@ -107,31 +107,31 @@ def approximation(
     """
     d = graphs.check(graph, "approximation", int(joint.shape[0]).bit_length() - 1)
     margin = joint.sum(axis=1)
-    with_class, without = _log_marginals(joint), _log_marginals(margin[:, None])
+    with_class, without = _compute_log_marginals(joint), _compute_log_marginals(margin[:, None])
     log_class = with_class - without  # log P(y | x_S): (S, x, y)
     if score == "expected":
         tables = np.einsum("xy,sxy->xs", joint / margin[:, None], log_class)
     else:
         tables = log_class[:, np.arange(2**d), joint.argmax(axis=1)].T
     exact = scores(shapley(d), tables)
-    designs = _designs(d, tuple(sorted(graph.edges)), order)
+    designs = _build_designs(d, tuple(sorted(graph.edges)), order)
     errors = {name: margin @ np.abs(scores(design, tables) - exact) for name, design in designs.items()}
     size = margin @ np.abs(exact)
     if bounds is not None:
         return replace(bounds, errors=errors, shapley=size)
-    found = np.array([_epsilons(joint, with_class, without, graph, node, order) for node in range(d)])
+    found = np.array([_compute_epsilons(joint, with_class, without, graph, node, order) for node in range(d)])
     return Approximation(errors, *found.T, shapley=size)
 
 
 @functools.lru_cache(maxsize=16)
-def _designs(d: int, edges: tuple[tuple[int, int], ...], order: int) -> dict[str, Design]:
+def _build_designs(d: int, edges: tuple[tuple[int, int], ...], order: int) -> dict[str, Design]:
     """Return the design of each estimator on a graph; cached, since a sweep uses few designs for many distributions."""
     graph = networkx.Graph(edges)
     graph.add_nodes_from(range(d))
     return {name: build(graph, order) for name, build in ESTIMATORS.items()}
 
 
-def _log_marginals(joint: np.ndarray) -> np.ndarray:
+def _compute_log_marginals(joint: np.ndarray) -> np.ndarray:
     """Return log P(x_S, y) of every S, (2^d, 2^d, classes), at every x."""
     d = joint.shape[0].bit_length() - 1
     cube = joint.reshape(*(2,) * d, -1)  # axis d - 1 - j is feature j
@@ -142,7 +142,7 @@ def _log_marginals(joint: np.ndarray) -> np.ndarray:
     return np.log(tables)
 
 
-def _epsilons(joint, with_class, without, graph: networkx.Graph, node: int, order: int) -> tuple[float, ...]:
+def _compute_epsilons(joint, with_class, without, graph: networkx.Graph, node: int, order: int) -> tuple[float, ...]:
     """Return epsilons of one feature: (8) for the best S, (8) and (10) for the best S, and both for S = the window."""
     d = graph.number_of_nodes()
     U, V = np.meshgrid(np.arange(2**d), np.arange(2**d), indexing="ij")
@@ -156,7 +156,7 @@ def _epsilons(joint, with_class, without, graph: networkx.Graph, node: int, orde
 
     known = np.maximum(information(with_class, joint), information(without, joint.sum(axis=1)))
 
-    def most(which: np.ndarray) -> float:
+    def largest_of(which: np.ndarray) -> float:
         return float(known[which].max(initial=0.0))
 
     def pack(nodes) -> int:
@@ -167,17 +167,17 @@ def _epsilons(joint, with_class, without, graph: networkx.Graph, node: int, orde
     sets = [S for S in range(2**d) if S & bit and S & ~window == 0]  # ascending, so the window is last
     local, connected = [], []
     for S in sets:
-        local.append(most((U & ~S == 0) & (V & S == 0)))
+        local.append(largest_of((U & ~S == 0) & (V & S == 0)))
         inside = [member for member in range(d) if S >> member & 1]
-        beyond = [local[-1]]
+        conditions = [local[-1]]
         for subset in graphs.connected_subsets(graph, node, inside):
-            near = int(np.bitwise_or.reduce([closed[member] for member in subset]))
-            beyond.append(most((U == pack(subset) & ~bit) & (V & near == 0)))
-        connected.append(max(beyond))
+            neighbourhood = int(np.bitwise_or.reduce([closed[member] for member in subset]))
+            conditions.append(largest_of((U == pack(subset) & ~bit) & (V & neighbourhood == 0)))
+        connected.append(max(conditions))
     return min(local), min(connected), local[-1], connected[-1]
 
 
-def chain_model(coupling: float, d: int = 6, seed: int = 0) -> np.ndarray:
+def build_chain(coupling: float, d: int = 6, seed: int = 0) -> np.ndarray:
     """Return (2^d, classes) of a Markov chain of d binary features; the class depends on every second one with noise.
 
     P(x) is proportional to exp(coupling * sum of x_j x_{j+1} + h.x), x_j = -1 or 1; independent at coupling 0.
@@ -210,9 +210,9 @@ class Sweep:
 
 
 def sweep(d: int = 6, joints: int = 40, seed: int = 0) -> Sweep:
-    """Run `approximation` over couplings 0 to 2 with windows of order 1 and 2, and over random joints with order 1."""
+    """Run `approximate` over couplings 0 to 2 with windows of order 1 and 2, and over random joints with order 1."""
     couplings = np.array([0, 0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])
-    models = [chain_model(coupling, d, seed) for coupling in couplings]
+    models = [build_chain(coupling, d, seed) for coupling in couplings]
     chain, rng = graphs.chain(d), generator(seed, "random joints")
     random = []
     for number in range(joints):
@@ -220,10 +220,10 @@ def sweep(d: int = 6, joints: int = 40, seed: int = 0) -> Sweep:
         d_here = graph.number_of_nodes()
         # Concentrations from even to nearly deterministic; the floor keeps every probability positive.
         drawn = rng.gamma(10.0 ** rng.uniform(-0.7, 1), size=(2**d_here, 3)) + 1e-12
-        random.append(approximation(drawn / drawn.sum(), graph, 1))
-    plain = {order: [approximation(model, chain, order) for model in models] for order in (1, 2)}
+        random.append(approximate(drawn / drawn.sum(), graph, 1))
+    plain = {order: [approximate(model, chain, order) for model in models] for order in (1, 2)}
     predicted = {
-        order: [approximation(model, chain, order, "predicted", same) for model, same in zip(models, runs, strict=True)]
+        order: [approximate(model, chain, order, "predicted", same) for model, same in zip(models, runs, strict=True)]
         for order, runs in plain.items()
     }
     return Sweep(d, couplings, plain, predicted, random)
@@ -283,7 +283,7 @@ def kernel_proof(d: int = 8, games: int = 50, seed: int = 0) -> KernelProof:
         [*_compare_matrix(gram, inverse), *_compare_weights(X, fit), _compare_games(tables, fit, exact)],
         {name: largest(scores(design, tables) - exact) for name, design in built.items()},
         END_WEIGHTS,
-        _end_errors(X, weight, tables, exact),
+        _compute_end_errors(X, weight, tables, exact),
         float(np.linalg.cond(gram)),
     )
 
@@ -341,7 +341,7 @@ def _compare_games(tables: np.ndarray, fit: np.ndarray, exact: np.ndarray) -> Co
     )
 
 
-def _end_errors(X: np.ndarray, weight: np.ndarray, tables: np.ndarray, exact: np.ndarray) -> np.ndarray:
+def _compute_end_errors(X: np.ndarray, weight: np.ndarray, tables: np.ndarray, exact: np.ndarray) -> np.ndarray:
     """Return the largest error of the scores per weight of the full coalition, END_WEIGHTS."""
     errors = []
     for large in END_WEIGHTS:

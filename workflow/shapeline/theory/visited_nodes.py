@@ -39,7 +39,7 @@ def expected_visited_nodes(n: int, gamma: int, rho: float) -> float:
     (1.0, 21.0)
     """
     where = "expected_visited_nodes"
-    levels = _levels(where, n, gamma)
+    levels = _count_levels(where, n, gamma)
     if not 0 <= rho <= 1:
         raise ShapelineError(f"{where}: rho is {rho!r}; give a probability from 0 to 1.")
     if rho == 0:
@@ -94,7 +94,7 @@ def similarity_lower_bound(n: int, s: int, k: int) -> float:
     return max(s**-0.5, (k / n) ** 0.5)
 
 
-def _levels(where: str, n: int, gamma: int) -> int:
+def _count_levels(where: str, n: int, gamma: int) -> int:
     n, gamma = check_integer(where, "n", n, 1), check_integer(where, "gamma", gamma, 2)
     levels = 0
     while gamma**levels < n:
@@ -117,8 +117,8 @@ class Visits:
 
 
 def simulate_visits(n: int, gamma: int, rho: float, runs: int = 2000, seed: int = 0) -> Visits:
-    """Simulate h-Shap on random OR games with exact values at nodes of 2^gamma evaluations (theorem 3.2)."""
-    levels = _levels("simulate_visits", n, gamma)
+    """Run h-Shap on random OR games with exact values at nodes of 2^gamma evaluations (theorem 3.2)."""
+    levels = _count_levels("simulate_visits", n, gamma)
     rng = generator(seed, f"visits {n} {gamma} {rho}")
     important = rng.random((runs, n)) < rho
     game, visited = shapley(gamma), np.ones((runs, 1), bool)
@@ -160,17 +160,17 @@ class Hierarchy:
     similarity: list[tuple[int, int, float, float, float]]
 
 
-def hierarchy(n: int = 64, cells: int = 256, runs: int = 2000, seed: int = 0) -> Hierarchy:
-    """Simulate h-Shap on random OR games: n cells for the visited nodes (a power of 4), `cells` for the similarity."""
+def simulate_hierarchy(n: int = 64, cells: int = 256, runs: int = 2000, seed: int = 0) -> Hierarchy:
+    """Run h-Shap on random OR games: n cells for the visited nodes (a power of 4), `cells` for the similarity."""
     visits, costly, empty, total = [], 0, 0, 0
     for gamma in (2, 4):
-        levels = _levels("hierarchy", n, gamma)
+        levels = _count_levels("hierarchy", n, gamma)
         for rho in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8):
             run = simulate_visits(n, gamma, rho, runs, seed)
             error = run.nodes.std(ddof=1) / runs**0.5
             visits.append((gamma, rho, expected_visited_nodes(n, gamma, rho), float(run.nodes.mean()), float(error)))
-            over = run.evaluations > 2**gamma * run.important * levels
-            costly, empty, total = costly + int(over.sum()), empty + int((run.important == 0).sum()), total + runs
+            exceeding = run.evaluations > 2**gamma * run.important * levels
+            costly, empty, total = costly + int(exceeding.sum()), empty + int((run.important == 0).sum()), total + runs
     similarity = []
     for s in (1, 4, 16, 64):
         for k in 2 ** np.arange(int(np.log2(cells)) + 1):

@@ -195,7 +195,7 @@ ENGINE_CODE = {
     "function": ("shapeline.games.numpy_backend",),
 }
 GAME_CODE, PROMPT_CODE = "shapeline.attribution.game_job", "shapeline.generation.prompt_job"
-# For hierarchical methods, as in `hierarchy.methods.ON_DEVICE`.
+# For hierarchical methods, as in `hierarchy.methods.DEVICE_EVALUATORS`.
 DEVICE_CODE = dict.fromkeys(("torch", "function"), "shapeline.hierarchy.torch_evaluator")
 OF_VALUES = ("coalitions", "data", "external")  # families that evaluate a model only on coalitions
 TRAINING = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
