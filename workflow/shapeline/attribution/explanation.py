@@ -43,11 +43,10 @@ class Explanation:
 
     def at(self, order: np.ndarray) -> "Explanation":
         """Return the instances at these positions."""
-        return Explanation(**{name: _take(values, order) for name, values in vars(self).items()})
-
-
-def _take(values, order: np.ndarray):
-    return values if values is None else [values[i] for i in order] if isinstance(values, list) else values[order]
+        fields = {name: values for name, values in vars(self).items() if values is not None}
+        return Explanation(
+            **{name: [v[i] for i in order] if isinstance(v, list) else v[order] for name, v in fields.items()}
+        )
 
 
 def build_blank(n: int, features: Features, targets: np.ndarray) -> Explanation:

@@ -188,8 +188,9 @@ class SampledMasks:
         built = self.samples.run_shared(lambda number: merge_designs(self.build(number), self.d), new)
         self.cache.update(zip(new, built, strict=True))
         designs = [self.cache[number] for number in numbers]
-        largest = max(len(merged.masks) for merged in designs)
-        masks = self.samples.masks([_pad_masks(merged.masks, largest) for merged in designs], positions)
+        rows = np.arange(max(len(merged.masks) for merged in designs))
+        padded = [merged.masks[np.where(rows < len(merged.masks), rows, 0)] for merged in designs]
+        masks = self.samples.masks(padded, positions)
 
         def read(values: np.ndarray) -> list[Answer]:
             count = len(designs[0].designs)
@@ -245,12 +246,6 @@ class SampledMasks:
 def _estimate(reader: Reader | None, design: Design, values: np.ndarray) -> Answer:
     scores, standard_error, *more = reader(design, values) if reader else (design.attribute(values), None)
     return Answer(scores, design.evaluations, {}, standard_error, design.attribute_pairs(values), *more)
-
-
-def _pad_masks(masks: np.ndarray, count: int) -> np.ndarray:
-    """Return masks (count, d), whose last rows repeat the first one."""
-    missing = count - len(masks)
-    return np.concatenate([masks, np.repeat(masks[:1], missing, axis=0)]) if missing else masks
 
 
 def _merge_masks(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarray]]:

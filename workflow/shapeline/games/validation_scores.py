@@ -21,7 +21,7 @@ def read_scorers(where: str, scoring: Scoring) -> dict[str, Callable]:
     from sklearn.metrics import get_scorer, get_scorer_names
 
     if scoring is None:
-        return {"score": _call_score}
+        return {"score": _score}
     if callable(scoring):
         return {getattr(scoring, "__name__", "score"): scoring}
     names = [scoring] if isinstance(scoring, str) else list(scoring)
@@ -33,7 +33,7 @@ def read_scorers(where: str, scoring: Scoring) -> dict[str, Callable]:
     return {name: get_scorer(name) for name in names}
 
 
-def _call_score(estimator: object, X: object, y: object) -> float:
+def _score(estimator: object, X: object, y: object) -> float:
     return estimator.score(X, y)
 
 

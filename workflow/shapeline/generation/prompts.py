@@ -264,15 +264,11 @@ def _fill_template(question: str, context: object, features: object, template: s
     for index, passage in enumerate(passages):
         text += "\n\n" * (index > 0)
         single = isinstance(features, str) and features == "passage" and not isinstance(context, str)
-        part_spans = _trim_passage(passage) if single else split_text(passage, features, WHERE)
+        trimmed = len(passage) - len(passage.lstrip()), len(passage.rstrip())
+        part_spans = [trimmed] if single else split_text(passage, features, WHERE)
         spans += [(len(text) + start, len(text) + end) for start, end in part_spans]
         text += passage
     return text + after, spans
-
-
-def _trim_passage(passage: str) -> list[Span]:
-    """Return the span of the passage without surrounding white space."""
-    return [(len(passage) - len(passage.lstrip()), len(passage.rstrip()))]
 
 
 COLUMNS = ("question", "messages", "context", "answer", "contrast", "support")

@@ -300,15 +300,12 @@ def explore_trees(
         inner = ~leaf
         instances, products, gains = instances[inner], products[inner], gains[inner]
         children, players = children[inner], players[inner]
-    where, leaves, scores = (np.concatenate(column) for column in zip(*grown, strict=True)) if grown else _build_empty()
+    grown.append((np.empty(0, np.int64), np.empty((0, 4), np.int64), np.empty(0)))
+    where, leaves, scores = (np.concatenate(column) for column in zip(*grown, strict=True))
     order = np.argsort(where, kind="stable")
     return Exploration(
         sides, leaf_score, where[order], leaves[order], scores[order], visited, tally.evaluations, empty, full
     )
-
-
-def _build_empty() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return np.empty(0, np.int64), np.empty((0, 4), np.int64), np.empty(0)
 
 
 class Tally:

@@ -61,7 +61,7 @@ def compare_maps(maps: np.ndarray, truth: np.ndarray, seeds: list[int]) -> dict[
     gained = np.diff(before, axis=1, prepend=0)  # true pixels in the run that ends here
     marked = maps > MARKED_THRESHOLD
     overlap = (marked & truth).sum(axis=1)
-    equal = _count_top_hits(ordered, hits, total, seeds)
+    equal, first = _count_top_hits(ordered, hits, total, seeds), end.argmax(axis=1)  # first: last of the highest pixels
     with np.errstate(invalid="ignore", divide="ignore"):  # without true pixels, all are NaN
         result = {
             "f1": 2 * overlap / (marked.sum(axis=1) + total),
@@ -70,15 +70,9 @@ def compare_maps(maps: np.ndarray, truth: np.ndarray, seeds: list[int]) -> dict[
             "auprc": (gained * hits / counts).sum(axis=1) / total,
             "iou": overlap / (marked.sum(axis=1) + total - overlap),
             "iou_equal_area": equal / (2 * total - equal),
-            "pointing": _measure_first_run(end, hits),
+            "pointing": hits[np.arange(len(maps)), first] / (first + 1),
         }
     return {name: np.where(total > 0, value, np.nan) for name, value in result.items()}
-
-
-def _measure_first_run(end: np.ndarray, hits: np.ndarray) -> np.ndarray:
-    """Return the share of true pixels among those with the highest score, (n,)."""
-    last = end.argmax(axis=1)
-    return np.take_along_axis(hits, last[:, None], 1)[:, 0] / (last + 1)
 
 
 def _count_top_hits(ordered: np.ndarray, hits: np.ndarray, total: np.ndarray, seeds: list[int]) -> np.ndarray:

@@ -51,7 +51,8 @@ def _measure(rows, game: Game, inputs, buckets, seed, fractions, progress) -> pd
             x = np.r_[0.0, sorted({*(fractions or FRACTIONS), 1.0})]
             counts = np.maximum(np.round(x * d), x > 0).astype(int)
         else:
-            counts = np.arange(d + 1) if fractions is None and d <= 20 else _round_counts(fractions or FRACTIONS, d)
+            rounded = np.maximum(1, np.round(np.asarray(fractions or FRACTIONS) * d))
+            counts = np.arange(d + 1) if fractions is None and d <= 20 else np.unique(np.r_[0, rounded, d]).astype(int)
             x = counts / d
         part = rows.iloc[positions].reset_index(drop=True)
         ranks = scores.rank_features(scores.matrix(part), part["instance"].to_numpy(), seed)
@@ -106,8 +107,3 @@ def _compute_curves(rows, game: Game, inputs, ranks, counts, progress) -> dict[s
             progress(min(start + CHUNK_SIZE, len(rows)), 2 * len(counts) * min(start + CHUNK_SIZE, len(rows)))
     masking, insertion = (np.concatenate(kind) for kind in zip(*parts, strict=True))
     return {"deletion": masking, "insertion": insertion}
-
-
-def _round_counts(fractions: list[float] | tuple[float, ...], d: int) -> np.ndarray:
-    """Return numbers of features for the fractions, with both ends, without duplicates."""
-    return np.unique(np.r_[0, np.maximum(1, np.round(np.asarray(fractions) * d)), d]).astype(int)

@@ -71,8 +71,11 @@ class ModelMeasurement:
             for start, part in metric.chunks(missing):
                 yield metric.measure(part, lambda n, evaluations, before=start: report(before + n, evaluations))
 
+        def address(part: pd.DataFrame) -> pd.Series:
+            return pd.Series([address_of[key] for key in _list_keys(part)], part.index, dtype=object)
+
         with open_table(self.store, key) as table:
-            return measure_missing(metric.name, table, rows, lambda part: _map_addresses(part, address_of), chunks), key
+            return measure_missing(metric.name, table, rows, address, chunks), key
 
 
 @dataclass(frozen=True)
@@ -137,8 +140,3 @@ class _OneMetric:
 
 def _list_keys(rows: pd.DataFrame) -> list[tuple[int, int]]:
     return [*zip(rows["instance"], rows["repeat"], strict=True)]
-
-
-def _map_addresses(rows: pd.DataFrame, address_of: dict[tuple[int, int], str]) -> pd.Series:
-    """Return the address of each row."""
-    return pd.Series([address_of[key] for key in _list_keys(rows)], rows.index, dtype=object)

@@ -22,8 +22,9 @@ def check(path: str | Path, **expected: object) -> None:
     metadata = scores.metadata(path)
     for name, value in expected.items():
         if value is not None and metadata.get(name) != value:
+            kind = {"settings_digest": "settings", "label": "method"}.get(name, name)
             raise ShapelineError(
-                f"{path}: is of {_format_name(name)} {metadata.get(name)!r} and stands where that of {value!r} "
+                f"{path}: is of {kind} {metadata.get(name)!r} and stands where that of {value!r} "
                 f"belongs; make it anew: rm {path} && snakemake --cores all"
             )
 
@@ -84,7 +85,3 @@ def _read_ends(path: Path) -> pd.DataFrame:
         features=json.dumps(settings.get("method", {}).get("features"), sort_keys=True),
         tolerance=BFLOAT16_TOLERANCE if settings.get("precision") == "bfloat16" else TOLERANCE,
     )
-
-
-def _format_name(key: str) -> str:
-    return {"settings_digest": "settings", "label": "method"}.get(key, key)
