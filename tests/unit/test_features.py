@@ -422,7 +422,7 @@ def test_the_graph_of_superpixels_against_a_loop(flower, settings):
 def test_shapes_are_known_without_heavy_packages():
     code = (
         "import sys; from shapeline.games import features, references\n"
-        "features.varies('word'); features.find_shape('superpixel', (3, 90, 90)); references.parse('blur')\n"
+        "features.is_varying('word'); features.find_shape('superpixel', (3, 90, 90)); references.parse('blur')\n"
         "heavy = {'networkx', 'skimage', 'scipy', 'pandas', 'sklearn', 'torch', 'tensorflow'} & set(sys.modules)\n"
         "sys.exit(' '.join(heavy) or 0)"
     )

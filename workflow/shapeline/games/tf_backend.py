@@ -321,7 +321,7 @@ def _timer(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent
 def window_values(
     model: Classifier, inputs: np.ndarray, rows: np.ndarray, masks: np.ndarray, features: Features
 ) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
-    """Return logits by tiles, as `windows.values`, for a module with `window_size`, `windows` and `from_pooled`."""
+    """Yield logits as `windows.evaluate_tiles`, for a module with `window_size`, `windows` and `from_pooled`."""
     of_windows, from_pooled = _compile_windows(model.module)
     local = windows.Local(
         model.module.window_size,

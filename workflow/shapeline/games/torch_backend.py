@@ -204,7 +204,7 @@ def _step(
 def window_values(
     model: Classifier, inputs: np.ndarray, rows: np.ndarray, masks: np.ndarray, features: Features
 ) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
-    """Return logits by tiles, as `windows.values`, for a module with `window_size`, `windows` and `from_pooled`."""
+    """Yield logits as `windows.evaluate_tiles`, for a module with `window_size`, `windows` and `from_pooled`."""
     module, device = model.module, torch.device(model.device)
 
     def wrap_arrays(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[np.ndarray], np.ndarray]:
