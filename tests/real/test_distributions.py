@@ -1,4 +1,4 @@
-"""The source distribution and the wheel made from it, tried in an empty environment away from the clone."""
+"""The source distribution and the wheel built from it, tested in an empty environment outside the clone."""
 
 import os
 import shutil

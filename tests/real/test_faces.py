@@ -1,4 +1,4 @@
-"""The 15,066 faces of FER2013 in class folders, by the source of their own and as anybody's images."""
+"""The 15,066 faces of FER2013 in class folders, by their source and as custom images."""
 
 import numpy as np
 import pytest

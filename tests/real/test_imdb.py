@@ -1,4 +1,4 @@
-"""IMDB at full size, and the paper's example sentence, on the official texts: minutes, so run by make test-real."""
+"""IMDB at full size, and the paper's example sentence, on the official texts; takes minutes (make test-real)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The MNIST experiment of Chen et al. (2018) at full size, on the official files: minutes, so run by make test-real."""
+"""The MNIST experiment of Chen et al. (2018) at full size, on the official files; takes minutes (make test-real)."""
 
 import itertools
 import json

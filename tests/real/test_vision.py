@@ -1,4 +1,4 @@
-"""A small vision transformer of transformers, trained here on MNIST and explained patch by patch: minutes."""
+"""A small vision transformer of transformers, trained on MNIST and explained by patches; takes minutes."""
 
 import json
 
@@ -40,7 +40,7 @@ def train(folder, files) -> None:
 
 
 @pytest.mark.real
-def test_patches_that_are_left_out_of_a_vision_transformer_on_mnist(tmp_path, real_data):
+def test_patches_omitted_from_a_vision_transformer_on_mnist(tmp_path, real_data):
     pytest.importorskip("transformers")
     files = real_data("mnist", "train-images-idx3-ubyte.gz").parent
     checkout = copy_repository(ROOT, tmp_path / "checkout")

@@ -1,4 +1,4 @@
-"""Questions from their parts: the package asks by Game and Options, tests most often by what differs."""
+"""Games built from their parts, for tests that vary one of them."""
 
 import dataclasses
 import inspect

@@ -34,7 +34,7 @@ def test_exact_values_of_trained_models_add_up(name):
     np.testing.assert_allclose(played.exact.sum(axis=1), values[:, 1] - values[:, 0], atol=1e-6)
 
 
-def test_a_line_says_whose_error_is_less():
+def test_a_line_reports_the_estimator_with_the_smaller_error():
     tables = np.array([np.tanh(games.linear(np.random.default_rng(seed).normal(size=8))) for seed in range(4)])
     played = accuracy_games.build_game("tanh", tables)
     text, ratio = accuracy.line(played, 8, 2)
@@ -51,7 +51,7 @@ def test_an_interval_of_equal_methods_is_one():
     assert 0.9 < runs.coverage(np.zeros((10, 4))) < 0.99 and runs.predicted() == pytest.approx(1, abs=0.2)
 
 
-def test_an_oracle_has_the_games_own_variances_and_is_exact_where_all_is_asked():
+def test_an_oracle_has_the_variances_of_the_game_and_is_exact_at_all_coalitions():
     d, rng = 6, np.random.default_rng(0)
     members = enumerate_coalitions(d, "test")
     odd = members[members.sum(axis=1) % 2 == 1]

@@ -1,4 +1,4 @@
-"""Games whose Shapley values are known, what estimators are off by on them, and the page of both."""
+"""Games with known Shapley values, errors of estimators on them, and the page of both."""
 
 import re
 
@@ -27,7 +27,7 @@ def random_terms(d: int, count: int, seed: int) -> Terms:
     return Terms(rng.normal(size=count), side == 1, side == 2)
 
 
-def test_terms_count_where_who_must_be_there_is_and_who_must_not_is_not():
+def test_terms_count_if_required_features_are_kept_and_excluded_ones_masked():
     terms = Terms.of(3, [2.0, 5.0, 1.0], [[0], [1], []], [[2], [], []])
     masks = np.array([[1, 0, 0], [1, 0, 1], [0, 1, 1], [0, 0, 0]], bool)
     np.testing.assert_array_equal(terms.value(masks), [3, 1, 6, 1])
@@ -40,7 +40,7 @@ def test_the_shapley_value_of_terms_is_that_of_their_table():
         np.testing.assert_allclose(terms.shapley(), games.shapley(table), atol=1e-12 * np.abs(table).max())
 
 
-def test_trees_as_terms_are_what_interventional_treeshap_says():
+def test_trees_as_terms_equal_interventional_treeshap():
     shap = pytest.importorskip("shap")  # of the peers
     from sklearn.ensemble import GradientBoostingRegressor
 
@@ -100,7 +100,7 @@ def test_the_mean_over_games_is_geometric():
     assert tuple(means.loc["kernel_shap", ["ratio", "low", "high"]]) == (1, 1, 1)
 
 
-def test_an_estimator_pays_where_the_evaluations_saved_take_longer_than_its_readout():
+def test_an_estimator_breaks_even_where_saved_evaluations_take_longer_than_its_readout():
     frame = measured_by_hand(kernel_shap={"a": 1.0, "b": 1.0}, ours={"a": 0.5, "b": 1.5})
     frame.loc[frame["estimator"] == "ours", "seconds"] = 0.015
     pays = accuracy.find_break_even(frame, "ours")
@@ -108,7 +108,7 @@ def test_an_estimator_pays_where_the_evaluations_saved_take_longer_than_its_read
     assert pays["a", 4] == pytest.approx(0.012 / 120) and np.isnan(pays["b", 4])
 
 
-def test_errors_are_told_beside_those_of_kernel_shap():
+def test_errors_are_reported_relative_to_kernel_shap():
     tables = np.array([np.tanh(games.linear(np.random.default_rng(seed).normal(size=8))) for seed in range(3)])
     frame = accuracy.measure([build_game("tanh", tables, "columns")], 2, 0)
     assert set(frame["times"]) == {2, 4, 8, 16}  # 24 d would be three quarters of all 256
@@ -120,7 +120,7 @@ def test_errors_are_told_beside_those_of_kernel_shap():
     assert not ((frame["estimator"] == "stratified_svarm") & (frame["times"] == 2)).any()  # too few for it
 
 
-def test_what_is_exact_to_rounding_counts_as_a_millionth():
+def test_errors_of_rounding_count_as_a_millionth():
     table = games.linear(np.arange(1.0, 7.0))
     frame = accuracy.measure([build_game("linear", table[None])], 1, 0)
     own = frame[frame["estimator"].isin(["kernel_shap", "gp_shapley"])]

@@ -1,4 +1,4 @@
-"""A row is found where all that defines its numbers is as it was, and only there."""
+"""Stored rows are found exactly if all facts that define their numbers are unchanged."""
 
 import dataclasses
 from pathlib import Path
@@ -54,7 +54,7 @@ def key(settings=SETTINGS, entry: str = "sampled", **changes) -> str:
         {"model": SimpleNamespace(framework="torch", architecture="mlp")},
     ],
 )
-def test_what_defines_a_row_is_part_of_its_key(place, change):
+def test_settings_that_define_a_row_are_part_of_its_key(place, change):
     assert key() == key() != key(**change)
 
 
@@ -76,11 +76,11 @@ def test_the_content_of_a_file_behind_a_row_is_part_of_its_key(place, file):
         {"settings": SETTINGS | {"randomised": ["full"]}},
     ],
 )
-def test_what_defines_no_number_is_not(place, change):
+def test_settings_without_effect_are_not_part_of_the_key(place, change):
     assert key() == key(**change)
 
 
-def test_another_version_of_a_package_computes_anew(place, monkeypatch):
+def test_another_version_of_a_package_computes_again(place, monkeypatch):
     before = key()
     monkeypatch.setattr(context, "list_versions", lambda *_: {"numpy": "99"})
     assert key() != before
@@ -95,7 +95,7 @@ def test_a_method_that_reads_all_data_has_them_in_its_key(place, method, all_dat
     assert (key(settings) != before) == all_data
 
 
-def test_methods_without_samples_share_their_rows_whatever_they_are_called(place):
+def test_methods_without_samples_share_rows_under_any_name(place):
     exact = {"method": {"method": "shapley"}, "features": "column", "seed": 0}
     assert key(exact, "exact") == key(exact, "truth")
     local = exact | {"method": {"method": "l_shapley"}}
@@ -104,7 +104,7 @@ def test_methods_without_samples_share_their_rows_whatever_they_are_called(place
     assert key(sampled, "a") != key(sampled, "b")
 
 
-def test_experiments_that_ask_the_same_have_the_same_settings():
+def test_experiments_with_equal_options_have_equal_settings():
     one = {
         "model": "m",
         "features": {"kind": "patch", "size": 2},
@@ -129,7 +129,7 @@ def selected(*instances: int, **columns) -> pd.DataFrame:
     return pd.DataFrame({"instance": instances, "prediction": [i % 2 for i in instances], "row": instances, **columns})
 
 
-def test_a_row_is_of_an_instance_its_class_its_input_and_a_repeat():
+def test_a_row_is_addressed_by_instance_class_input_and_repeat():
     def of(share: pd.DataFrame, inputs: np.ndarray = INPUTS) -> np.ndarray:
         return context.score_addresses(subject(inputs), share, 2)
 
@@ -161,7 +161,7 @@ def stored(folder: Path, share: pd.DataFrame) -> StoredRows:
     return StoredRows(Table(folder, STORED), context.score_addresses(subject(), share, 1))
 
 
-def test_one_more_instance_is_one_instance_and_the_others_keep_their_seconds(tmp_path):
+def test_an_additional_instance_is_computed_and_the_others_keep_their_seconds(tmp_path):
     share = selected(1, 2, 4)
     first, made = stored(tmp_path, share), rows_of(share)
     with first.table:
@@ -194,7 +194,7 @@ def one_metric(name: str, job: dict, **changes) -> measurement._OneMetric:
     return measurement._OneMetric(**known | {"settings": asked, "longest": 3} | changes)
 
 
-def test_a_measurement_is_of_the_metric_and_of_what_the_scores_are_of(place):
+def test_a_measurement_is_addressed_by_metric_and_scores(place):
     job = {"metric": "infidelity", "code": "c0de"}
 
     def of(**changes) -> str:
@@ -211,7 +211,7 @@ def test_a_measurement_is_of_the_metric_and_of_what_the_scores_are_of(place):
 
 
 @pytest.mark.parametrize("name", ["infidelity", "own"])
-def test_a_measurement_is_of_the_scores_of_its_instance_alone_unless_all_are_read(name):
+def test_a_measurement_depends_on_its_instance_only_unless_the_metric_reads_all(name):
     one, rows = one_metric(name, {}), rows_of(selected(1, 2, 3), budgets=(4.0,))
     before = one.addresses(rows)
     changed = rows.copy()
@@ -234,7 +234,7 @@ def test_chunks_hold_whole_instances_and_every_row_once(monkeypatch):
     assert [len(part) for _, part in one_metric("own", {}).chunks(rows)] == [len(rows)]
 
 
-def test_a_reference_that_is_measured_beside_the_own_one_is_part_of_the_key(place, monkeypatch):
+def test_an_additional_reference_is_part_of_the_key(place, monkeypatch):
     job = {"metric": "log_odds", "parameters": {"references": ["zero"]}}
     filled = SimpleNamespace(rows=np.zeros((1, 3)))
     monkeypatch.setattr(measurement.references, "build", lambda *_: filled)

@@ -1,4 +1,4 @@
-"""The house keeps its shape: rooms, one direction of imports, short functions (docs/architecture.md draws it)."""
+"""The architecture: layers, one direction of imports, short functions (docs/architecture.md has the diagram)."""
 
 import ast
 import importlib
@@ -70,7 +70,7 @@ def room(name: str) -> str:
     return name.split(".")[1] if name.count(".") > 1 else ""
 
 
-def test_no_circle_of_imports():
+def test_imports_have_no_cycle():
     assert not list(networkx.simple_cycles(house()))
 
 
@@ -88,7 +88,7 @@ def test_the_page_shows_the_imports_between_subpackages(root):
     assert diagram() in text, f"put this into docs/architecture.md:\n{diagram()}"
 
 
-def test_floors_are_few():
+def test_layers_are_few():
     longest = networkx.dag_longest_path(house())
     assert len(longest) <= MOST_FLOORS, " -> ".join(longest)
 
@@ -121,7 +121,7 @@ def test_modules_import_modules_and_no_lazy_names():
         assert not lazy & imported(name), name
 
 
-def test_every_lazy_name_is_there():
+def test_every_lazy_name_exists():
     for name in (module for module in trees() if imported(module) == {"shapeline.lazy"}):
         package = importlib.import_module(name)
         for public in dir(package):
@@ -137,7 +137,7 @@ def test_no_framework_below(name):
         assert not FRAMEWORKS & imported(module), module
 
 
-def test_nothing_that_makes_a_number_imports_the_report():
+def test_modules_that_compute_numbers_do_not_import_the_report():
     """What people call from Python draws by it, in functions alone; and nothing is made from there."""
     for name in trees():
         if room(name) not in ("api", "papers", "report"):
@@ -151,7 +151,7 @@ def test_a_call_from_python_imports_no_figures():
     assert done.stdout.split() == []
 
 
-def test_a_page_imports_nothing_that_takes_as_long_as_its_figures():
+def test_a_page_imports_no_slow_library():
     names = "report.index, report.sections.evidence, report.sections.localization, papers.theory_sections"
     imports = "; ".join(f"import shapeline.{name}" for name in names.split(", "))
     heavy = {"seaborn", "scipy.stats", "matplotlib.pyplot", "papermill", "mistune", "torch"}
@@ -169,7 +169,7 @@ def test_quantiles_come_from_scipy_special():
                 assert not any(f"{start}{alias.name}.".startswith("scipy.stats.") for alias in node.names), name
 
 
-def test_what_the_snakefile_imports_is_light(root):
+def test_imports_of_the_snakefile_are_light(root):
     """A dry run must not pay for arrays' algebra, tables or a framework, nor for what makes the report."""
     names = sorted(
         name for name in trees() if name.startswith("shapeline.workflow.") and name.rpartition(".")[2] in PLANNING

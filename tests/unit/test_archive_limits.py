@@ -1,4 +1,4 @@
-"""What an archive or an image makes this process read is bounded: from its headers, and where they say too little."""
+"""Limits of the bytes that an archive or an image may use: by its headers, and by counting where these are wrong."""
 
 import gzip
 import inspect
@@ -115,7 +115,7 @@ def test_a_member_of_a_tar_is_refused_by_its_header(tmp_path, opened):
     assert "the member 'a/x.png': has 130.0 MB unpacked and the limit is 128" in refused(whole(path), 0.1, 10)
 
 
-def test_what_is_not_wanted_of_a_tar_counts_in_all(tmp_path):
+def test_unused_members_of_a_tar_count_towards_the_limit(tmp_path):
     path = tarred(tmp_path / "a.tar.gz", {"noise": 600 * MB, "a/x.png": 10})
     line = refused(whole(path, wanted=lambda name: name != "noise"), seconds=4, megabytes=10)
     assert "holds more than 500 MB unpacked" in line and "set limits: {total: 601}" in line
@@ -181,13 +181,13 @@ def large(side: int) -> bytes:
 
 
 @pytest.mark.parametrize(("side", "said"), [(12_000, "limit is 50 million"), (20_000, "decompression bomb")])
-def test_a_picture_is_refused_by_its_header(side, said):
+def test_an_image_is_refused_by_its_header(side, said):
     content = large(side)
     line = refused(lambda: images.decode("p.png", content), seconds=0.1, megabytes=10)
     assert said in line
 
 
-def test_a_picture_is_refused_whatever_is_done_with_corrupt_ones(tmp_path):
+def test_a_large_image_is_refused_for_every_treatment_of_corrupt_ones(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         Image.new("RGB", (30, 20)).save(tmp_path / name / "p.png")

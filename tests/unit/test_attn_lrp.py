@@ -1,4 +1,4 @@
-"""AttnLRP: every operation by its rule as the paper writes it, conservation, unchanged outputs, and what is refused."""
+"""AttnLRP: the paper's rule of every operation, conservation, unchanged outputs, and refusals."""
 
 import contextlib
 
@@ -90,7 +90,7 @@ def by_rules(net: Layer, x: np.ndarray, target: int) -> np.ndarray:
     return total
 
 
-def test_every_operation_goes_back_by_the_paper_s_rule():
+def test_every_operation_follows_the_rule_of_the_paper():
     net = made()
     targets = np.array([1, 0])
     scores, evaluations = torch_gradients.attn_lrp(Game(Classifier("torch", "net", net, 2), None, WORDS), IDS, targets)
@@ -151,7 +151,7 @@ class Bag(nn.Module):
         return ids[:, :2].double()
 
 
-def test_what_has_no_rule_is_refused_in_a_line():
+def test_operations_without_a_rule_are_refused_in_one_line():
     torch.manual_seed(0)
     targets = np.array([0, 1])
     with pytest.raises(ShapelineError, match="one fused call has no rule"):
@@ -161,7 +161,7 @@ def test_what_has_no_rule_is_refused_in_a_line():
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
-def test_of_a_transformer_it_follows_the_class_and_leaves_its_attention_as_it_was(kind):
+def test_relevance_of_a_transformer_follows_the_class_and_restores_its_attention(kind):
     pytest.importorskip("transformers")
     cut = transformer.tokenizer()
     model = transformer.bert(layers=2) if kind == "bert" else transformer.gpt2(cut)

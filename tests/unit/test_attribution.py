@@ -1,4 +1,4 @@
-"""From a method's name to rows: known answers, honest counts, failures as rows, numbers that hang on nothing else."""
+"""From a method's name to rows: known scores, counts of evaluations, failures as rows, independence of instances."""
 
 import dataclasses
 import time
@@ -102,7 +102,7 @@ def test_the_evaluations_reported_are_the_coalitions_evaluated(method):
         assert counted <= 6 * D
 
 
-def test_a_design_is_made_once_for_equal_settings():
+def test_a_design_is_built_once_for_equal_settings():
     features = Features("column", (D,), np.arange(D, dtype=np.int32))
 
     def made(budget: float, seed: int):
@@ -155,7 +155,7 @@ def test_a_mistake_is_one_line(arguments, words):
 
 
 @pytest.mark.parametrize("what", ["inputs", "reference", "background"])
-def test_pictures_that_hold_nan_are_refused_by_name(what):
+def test_images_that_hold_nan_are_refused_by_name(what):
     pictures = np.zeros((3, 1, 4, 4), np.float32)
     pictures[2, 0, 1, 1] = np.nan
     with pytest.raises(ShapelineError, match=f"{what}: the image at position 2 holds NaN; give numbers"):
@@ -163,7 +163,7 @@ def test_pictures_that_hold_nan_are_refused_by_name(what):
 
 
 @pytest.mark.parametrize("target", [None, 0])
-def test_a_network_that_cannot_take_the_inputs_is_told_with_their_shape(target):
+def test_a_network_that_does_not_fit_the_inputs_is_refused_with_their_shape(target):
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.Flatten(), torch.nn.Linear(8, 2))
     with pytest.raises(ShapelineError, match=r"fails on inputs of shape \(2, 1, 4, 4\): .* 3 channels") as failure:
         shapeline.explain(network, np.zeros((2, 1, 4, 4)), reference="zero", target=target)
@@ -205,7 +205,7 @@ def run(model, inputs, **options):
     )[0]
 
 
-def test_a_declared_failure_is_a_row_and_costs_its_instance_alone():
+def test_a_declared_failure_is_a_row_and_affects_its_instance_only():
     inputs = X.copy()
     inputs[2, 0] = 9
     found = run(Fragile(), inputs)
@@ -302,7 +302,7 @@ OF_EVERY_FAMILY = {
 
 
 @pytest.mark.parametrize("family", [*OF_EVERY_FAMILY, "intermediate_budgets", "spread"])
-def test_rows_that_are_kept_chunk_by_chunk_are_those_of_the_run(pictures, tmp_path, monkeypatch, family):
+def test_rows_stored_by_chunk_equal_those_of_the_run(pictures, tmp_path, monkeypatch, family):
     """Whatever the order in which instances are taken, and however far a run came before it was killed."""
     subject, selected = pictures
     method = {**OF_EVERY_FAMILY, "intermediate_budgets": {"method": "kernel_shap", "intermediate_budgets": [3.0]}}.get(
@@ -357,7 +357,7 @@ def test_rows_that_are_kept_chunk_by_chunk_are_those_of_the_run(pictures, tmp_pa
 
 
 @pytest.mark.parametrize("method", ["expected_gradients", "deep_lift"])
-def test_a_background_of_ones_own_stands_for_the_reference(pictures, method):
+def test_a_custom_background_replaces_the_reference(pictures, method):
     """The rows are those of the reference of that kind; the ends stay the experiment's game."""
     subject, selected = pictures
     share = selected.head(3)
@@ -430,7 +430,7 @@ def test_stored_values_change_no_number_and_are_counted(tmp_path):
         assert [details["reused"] for details in found[-1].details] == [union] * len(X)
 
 
-def test_seconds_hold_what_stored_values_took(tmp_path):
+def test_seconds_include_those_of_stored_values(tmp_path):
     def slow(rows):
         time.sleep(0.1)
         return 1 / (1 + np.exp(-(rows @ WEIGHTS)))
@@ -486,7 +486,7 @@ def test_documents_of_unequal_length_come_back_in_the_order_of_the_inputs():
             assert np.isnan(scores[kept.sum() :]).all()
 
 
-def test_a_method_without_a_design_for_one_length_fails_on_those_instances_alone():
+def test_a_method_without_a_design_for_one_length_fails_on_those_instances_only():
     features = Features("word", (25,), np.arange(25, dtype=np.int32))
     model = adapters.wrap(lambda ids: np.full((len(ids), 2), 0.5))
     arguments = [model, np.ones((2, 25), np.int32), np.zeros(2, int), {"method": "shapley"}, features]
@@ -496,7 +496,7 @@ def test_a_method_without_a_design_for_one_length_fails_on_those_instances_alone
         questions.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability", on_error="fail")
 
 
-def test_a_snapshot_below_the_minimum_fails_alone():
+def test_an_intermediate_budget_below_the_minimum_fails_alone():
     features = Features("word", (4,), np.arange(4, dtype=np.int32))
     model = adapters.wrap(lambda ids: np.full((len(ids), 2), 0.5))
     arguments = [model, np.ones((2, 4), np.int32), np.zeros(2, int), {"method": "kernel_shap"}, features]
@@ -505,7 +505,7 @@ def test_a_snapshot_below_the_minimum_fails_alone():
 
 
 @pytest.mark.parametrize(("method", "each"), [("kernel_shap", 24), ("h_shap", None), ("integrated_gradients", 52)])
-def test_progress_counts_the_evaluations_that_were_made(method, each):
+def test_progress_counts_the_evaluations(method, each):
     model = adapters.wrap(linear(), "logits", 2)
     told = []
     found = questions.attribute(
@@ -523,7 +523,7 @@ def test_progress_counts_the_evaluations_that_were_made(method, each):
 
 
 @pytest.mark.parametrize("method", ["kernel_shap", "sample_shapley", "lime", "expected_gradients", "smooth_grad"])
-def test_what_is_said_of_an_input_does_not_depend_on_the_others(method):
+def test_the_explanation_of_an_input_does_not_depend_on_the_others(method):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
     rows = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
@@ -541,7 +541,7 @@ def test_what_is_said_of_an_input_does_not_depend_on_the_others(method):
 @pytest.mark.parametrize(
     "method, known", [("kernel_shap", True), ("sample_shapley", True), ("gp_shapley", True), ("lime", False)]
 )
-def test_scores_say_how_wrong_they_are(method, known):
+def test_scores_have_standard_errors(method, known):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
     rows = np.random.default_rng(1).normal(size=(12, 8)).astype(np.float32) * 3

@@ -1,4 +1,4 @@
-"""`shapeline init` writes what the run reads back, whatever columns, classes and files are called."""
+"""A run accepts the configuration of `shapeline init` for any names of columns, classes and files."""
 
 import os
 
@@ -27,7 +27,7 @@ NAMES = [
 FILES = [name for name in NAMES if "/" not in name and len(name) < 200 and name != "."]
 
 
-def test_there_are_enough_names():
+def test_the_table_has_enough_names():
     assert len(NAMES) == len(set(NAMES)) > 40
 
 
@@ -109,7 +109,7 @@ def test_a_file_and_a_folder_may_have_any_name(name, tmp_path, default, monkeypa
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_folder_of_pictures_may_have_any_name(name, tmp_path, default, monkeypatch, root):
+def test_a_folder_of_images_may_have_any_name(name, tmp_path, default, monkeypatch, root):
     monkeypatch.chdir(root)
     for kind in (name, "other"):
         (tmp_path / name / kind).mkdir(parents=True)
@@ -122,7 +122,7 @@ def test_a_folder_of_pictures_may_have_any_name(name, tmp_path, default, monkeyp
     assert data.card["classes"] == sorted([name, "other"])
 
 
-def test_a_path_that_is_there_is_not_expanded(tmp_path, monkeypatch):
+def test_an_existing_path_is_not_expanded(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "$NONE.csv").write_text("")
     assert expand("$NONE.csv").is_file() and expand(str(tmp_path / "$NONE.csv")).is_file()
@@ -160,7 +160,7 @@ def picture(mode: str, alpha: int = 255) -> Image.Image:
         (("RGBA", "L"), "grey"),
     ],
 )
-def test_a_run_accepts_what_is_written_for_pictures(modes, color, tmp_path, default, monkeypatch, root):
+def test_a_run_accepts_the_configuration_written_for_images(modes, color, tmp_path, default, monkeypatch, root):
     monkeypatch.chdir(root)
     for place in range(12):
         file = tmp_path / "own" / "ab"[place % 2] / f"{place:02d}.png"
@@ -175,7 +175,7 @@ def test_a_run_accepts_what_is_written_for_pictures(modes, color, tmp_path, defa
 @pytest.mark.parametrize(
     ("mode", "alpha", "said"), [("LA", 0, "is transparent"), ("RGBA", 9, "is transparent"), ("I;16", 255, "8 bits")]
 )
-def test_pictures_that_a_run_refuses_are_refused_at_once(mode, alpha, said, tmp_path):
+def test_images_that_a_run_refuses_are_refused_at_once(mode, alpha, said, tmp_path):
     for place in range(4):
         file = tmp_path / "own" / "ab"[place % 2] / f"{place}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -233,7 +233,7 @@ def test_a_nullable_column_does_not_count_the_rows(tmp_path):
     assert "columns" not in read_dataset(init_config.build_configuration(tmp_path / "d.parquet"))
 
 
-def test_words_that_are_kept_are_said(tmp_path, default, monkeypatch, root):
+def test_reported_words_include_unchanged_ones(tmp_path, default, monkeypatch, root):
     monkeypatch.chdir(root)
     rows = "".join(f"{i},{['NA', 'mild', 'bad'][i % 3]},{['None', 'some'][i % 2]}\n" for i in range(3, 63))
     (tmp_path / "d.csv").write_text("a,kind,effect\n" + rows)

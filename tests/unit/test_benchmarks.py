@@ -1,4 +1,4 @@
-"""The benchmark: its arithmetic on made-up numbers, and a quick run of it from end to end."""
+"""The benchmark: its arithmetic on invented numbers, and a quick run."""
 
 import importlib.util
 import json
@@ -33,7 +33,7 @@ def test_turns_that_were_left_out_do_not_count():
     assert run.seconds(theirs, 2)["turns"] == 3 and run.seconds(theirs, 2)["seconds"] == 2
 
 
-def test_runs_take_turns_and_slow_ones_fewer():
+def test_runs_alternate_and_slow_ones_have_fewer_turns():
     called = []
 
     def one(name, seconds):
@@ -65,7 +65,7 @@ def test_the_exponent_of_a_power_law_is_recovered(power):
     assert scaling.exponent(x, 3e-6 * x**power) == pytest.approx((power, power, power), abs=1e-9)
 
 
-def test_the_interval_of_an_exponent_covers_it_as_often_as_it_says():
+def test_the_interval_of_an_exponent_has_its_nominal_coverage():
     random, x = np.random.default_rng(0), 2.0 ** np.arange(4, 13)
     found = np.array([scaling.exponent(x, x**1.5 * np.exp(0.3 * random.standard_normal(9))) for _ in range(1000)])
     covered = ((found[:, 1] <= 1.5) & (1.5 <= found[:, 2])).mean()
@@ -97,7 +97,7 @@ def test_every_method_is_measured_or_left_out_with_a_reason():
 
 
 @pytest.mark.parametrize("name", peers.chosen(CASE))
-def test_a_peer_asks_the_model_about_as_often_as_it_may(name):
+def test_a_peer_uses_about_its_budget(name):
     peer = peers.PEERS[name]
     if not INSTALLED[peer.package]:
         pytest.skip(f"{peer.package} is not installed: pip install .[peers]")
@@ -105,7 +105,7 @@ def test_a_peer_asks_the_model_about_as_often_as_it_may(name):
     assert 0.9 * 256 <= evaluations <= 256
 
 
-def test_what_a_peer_is_given_is_the_engines_value():
+def test_a_peer_receives_the_values_of_the_engine():
     masks = np.random.default_rng(0).random((300, 64)) < 0.5
     game = cases.Game(CASE.model, CASE.reference, CASE.features)
     expected = game.values(CASE.inputs[:1], masks, CASE.targets[:1])[0]
@@ -152,13 +152,13 @@ def test_the_quick_run_works_from_end_to_end(tmp_path, monkeypatch):
         assert (folder / f"{name}.svg").read_text().endswith("</svg>\n")
 
 
-def test_an_unknown_part_is_told(monkeypatch):
+def test_an_unknown_part_is_reported(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["run", "--quick", "--only", "nothing"])
     with pytest.raises(SystemExit, match="there is no 'nothing'; choose among: digits_cnn"):
         run.main()
 
 
-def test_fine_tuning_trains_the_last_layers_alone():
+def test_fine_tuning_trains_only_the_last_layers():
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers", reason="encoders need the extra shapeline[text]")
     from benchmarks import finetuning

@@ -1,4 +1,4 @@
-"""Trees of XGBoost, LightGBM and CatBoost: TreeSHAP against all coalitions, and their own files as models."""
+"""Trees of XGBoost, LightGBM and CatBoost: TreeSHAP against all coalitions, and their files as models."""
 
 import numpy as np
 import pandas as pd
@@ -143,7 +143,7 @@ def prepared(table, tmp_path):
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("package", NAMES)
-def test_its_own_file_says_what_the_model_said(package, named, prepared, table, tmp_path):
+def test_the_file_of_a_model_gives_the_outputs_of_the_model(package, named, prepared, table, tmp_path):
     rows = table[list("wvuxyz" if named else "uvwxyz")]
     fit = rows if named else rows.to_numpy()
     model = boosted(package).fit(fit, table["sold"] if package == "catboost" else BINARY)
@@ -242,7 +242,7 @@ def test_a_configuration_of_a_file_is_checked_before_any_job(name, tmp_path, mon
         validation.load(described(source=name))
 
 
-def test_other_endings_are_told_what_there_is():
+def test_unknown_file_endings_list_the_supported_ones():
     for name in ("m.pkl", "m.model", "m.bin"):
         with pytest.raises(
             ShapelineError, match=r"one of XGBoost \(.json, .ubj\), LightGBM \(.txt\) or CatBoost \(.cbm\)"

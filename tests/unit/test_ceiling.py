@@ -1,4 +1,4 @@
-"""The best order of masking and insertion: against all orders of a small network, on the page, and where it is not."""
+"""The optimal order of masking and insertion: against all orders of a small network, and on the page."""
 
 import itertools
 import json
@@ -74,7 +74,7 @@ def test_the_best_order_has_the_best_area_of_all_orders(game):
     assert curve.groupby("instance")["x"].apply(list).tolist() == [[0, 0.25, 0.5, 0.75, 1]] * 3
 
 
-def test_it_is_left_out_where_it_would_not_be_exact(game):
+def test_it_is_omitted_where_it_would_not_be_exact(game):
     names = set(measured(game, explained(game)).index.get_level_values(0))
     assert {"best_deletion", "best_insertion", "best_deletion_auc", "best_insertion_auc"} <= names
     coarse = measured(game, explained(game), [0.5, 1.0])

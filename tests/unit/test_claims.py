@@ -1,4 +1,4 @@
-"""Claims of the papers: each check on results whose answer is known, and the table of all of them."""
+"""Claims of the papers: each check on results with a known answer, and the table of all claims."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -60,7 +60,7 @@ def test_accuracy_holds_where_its_interval_lies_above_the_claim(results):
     assert "90 % (88" in claims.has_accuracy(0.91)(results).found
 
 
-def test_fewer_evaluations_are_claimed_at_equal_error_alone(results):
+def test_fewer_evaluations_are_claimed_only_at_equal_error(results):
     """Errors 1/K against 2/K at 4, 8 and 16 d of d = 10: the second ends at 2/160, the first is there with 80."""
     hard, budgets = np.linspace(1, 2, 30), (4.0, 8.0, 16.0)
     rows = [
@@ -105,7 +105,7 @@ def test_beats_holds_fails_or_stays_open(results):
     assert claims.beats("good", "poor", metric="localization")(results).verdict == "not testable"
 
 
-def test_two_experiments_are_level_where_the_interval_of_their_difference_says_so(results, monkeypatch):
+def test_two_experiments_are_equal_if_the_interval_of_their_difference_is_within_the_margin(results, monkeypatch):
     """Thirty instances, deviation 0.1 each: the difference has an interval of 0.05 to either side."""
     other = SimpleNamespace(**vars(results) | {"experiment": "other"})
     told = {}
@@ -122,7 +122,7 @@ def test_two_experiments_are_level_where_the_interval_of_their_difference_says_s
     assert claims.select_claims(results).empty
 
 
-def test_an_order_takes_draws_as_part_of_their_instance(results):
+def test_an_order_averages_samples_within_their_instance(results):
     """Repeats are averaged within the instance: they make its number less noisy, and are no further instances."""
     values = np.arange(5) / 10
     few = measured(good=-2 + values, poor=-1 - values)
@@ -152,7 +152,7 @@ def test_an_order_of_several_is_corrected_for_them(results):
     assert claims.beats("own", "near", *rivals)(results).verdict == "undecided"
 
 
-def test_faster_compares_seconds_of_the_same_instances_timed_alone(results):
+def test_faster_compares_seconds_of_the_same_instances_timed_separately(results):
     told = claims.faster("good", "poor", 10)(results)
     assert told.verdict == "not testable" and "timing: per_instance" in told.found
     results.settings["timing"] = "per_instance"
@@ -161,7 +161,7 @@ def test_faster_compares_seconds_of_the_same_instances_timed_alone(results):
     assert claims.faster("good", "absent")(results).verdict == "not testable"
 
 
-def test_alike_is_the_mean_cosine(results):
+def test_similarity_is_the_mean_cosine(results):
     assert claims.are_similar("good", "poor", 0.94)(results).verdict == "holds"
     assert claims.are_similar("good", "other", 0.94)(results).found.startswith("-1.000")
     assert claims.are_similar("good", "other", 0.94)(results).verdict == "fails"
@@ -184,7 +184,7 @@ def test_bounds_and_seconds(results):
     assert claims.takes_at_most("poor", 1.0)(results).verdict == "fails"
 
 
-def test_seconds_have_an_interval_where_each_instance_was_timed_alone(results):
+def test_seconds_have_an_interval_where_each_instance_was_timed_separately(results):
     each = np.random.default_rng(3).normal(2, 0.3, 30)
     results.scores["poor"]["seconds"] = each
     assert "(" not in claims.takes_at_most("poor", 5.0)(results).found
@@ -197,7 +197,7 @@ def test_seconds_have_an_interval_where_each_instance_was_timed_alone(results):
     assert claims.takes_at_most("poor", each.mean() - 2 * half)(results).verdict == "fails"
 
 
-def test_the_table_has_every_claim_and_says_why_one_cannot_be_tested(results):
+def test_the_table_has_every_claim_and_the_reason_of_untestable_ones(results):
     table = claims.table([results])
     assert len(table) == len(claims.CLAIMS) >= 30
     first = table.iloc[0]
@@ -207,7 +207,7 @@ def test_the_table_has_every_claim_and_says_why_one_cannot_be_tested(results):
     assert all(dataclasses.is_dataclass(claim) and claim.experiments for claim in claims.CLAIMS)
 
 
-def test_claims_ask_experiments_that_are_configured(root):
+def test_claims_refer_to_configured_experiments(root):
     import yaml
 
     named = set()
@@ -222,7 +222,7 @@ def test_wilsons_interval_is_scipys(count, of):
     assert claims.wilson(count, of) == pytest.approx(stats.binomtest(count, of).proportion_ci(method="wilson"))
 
 
-def test_a_finding_on_some_of_the_rows_says_so(results):
+def test_a_finding_on_a_subset_of_rows_reports_it(results):
     results.dataset_card = {"subset": "subset: train_some.csv, 40 rows, in place of train.csv"}
     found = claims.select_claims(results)
     told = "on a subset: train_some.csv, 40 rows, in place of train.csv"

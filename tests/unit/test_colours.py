@@ -1,4 +1,4 @@
-"""One palette: what supports the class has the same colour everywhere, and one module has every colour."""
+"""One palette: positive scores have the same colour on all pages, and one module defines all colours."""
 
 import ast
 import json
@@ -34,7 +34,7 @@ def own_colours(code: str) -> list[str]:
     return found + [text for text in arguments if text not in ("none", "inherit", None)]
 
 
-def test_no_other_module_of_the_report_has_a_colour_of_its_own(root):
+def test_no_other_module_of_the_report_defines_a_colour(root):
     report = root / "workflow" / "shapeline" / "report"
     modules = {str(path.relative_to(root)): path.read_text() for path in report.rglob("*.py")}
     for path in (root / "notebooks").glob("*.ipynb"):
@@ -55,7 +55,7 @@ def test_a_colour_in_a_module_is_seen(code):
     assert own_colours(code)
 
 
-def test_what_speaks_for_the_class_is_blue_in_maps_words_and_bars():
+def test_positive_scores_are_blue_in_maps_words_and_bars():
     ends = [to_hex(elements.SIGNS(end)) for end in (0.0, 0.5, 1.0)]
     assert ends == [colours.AGAINST, colours.PAPER, colours.FOR]
     assert [to_hex(colour) for colour in points.tint_map(MAP)[0]] == [colours.FOR, colours.AGAINST]

@@ -62,9 +62,7 @@ def made(folder, what):
         ("pictures", "image_folder", None, "cifar_cnn"),
     ],
 )
-def test_a_configuration_is_made_by_looking_at_the_file(
-    what, source, target, model, tmp_path, default, root, monkeypatch
-):
+def test_a_configuration_is_derived_from_the_file(what, source, target, model, tmp_path, default, root, monkeypatch):
     monkeypatch.chdir(root)
     text = init_config.build_configuration(made(tmp_path, what))
     given = yaml.safe_load(text)
@@ -187,7 +185,7 @@ def test_a_column_that_counts_the_rows_is_no_feature(tmp_path):
     assert "columns:" not in init_config.build_configuration(tmp_path / "alone.csv")
 
 
-def test_who_reads_no_further_has_the_file_all_the_same(tmp_path):
+def test_the_file_is_written_before_the_output_is_read(tmp_path):
     made(tmp_path, "classes")
     words = f"{shlex.quote(sys.executable)} -m shapeline.workflow.command init classes.csv | true"
     done = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -280,7 +278,7 @@ def test_what_a_run_would_not_take_is_refused_by_init(columns, words, tmp_path, 
     assert words in said and said.count("\n") == 1 and not Path("shapeline.yaml").exists()
 
 
-def test_no_text_and_no_features_are_said_plainly(tmp_path):
+def test_missing_texts_and_features_are_reported(tmp_path):
     (tmp_path / "odd.csv").write_bytes(b"a,b\0,y\n1,2,3\n")
     with pytest.raises(ShapelineError, match="is not written in utf-8; save it as a CSV file of texts in UTF-8"):
         init_config.build_configuration(tmp_path / "odd.csv")
@@ -433,7 +431,7 @@ def test_a_repeated_key_is_refused_before_snakemake_reads_the_file(tmp_path, mon
     )
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_printed(capsys):
     with pytest.raises(SystemExit):
         command.main(["--version"])
     assert capsys.readouterr().out == f"shapeline {shapeline.__version__}\n"
@@ -480,7 +478,7 @@ def with_transformers(monkeypatch):
 
 
 @pytest.mark.parametrize(("what", "kind"), [("texts", "text"), ("pictures", "image")])
-def test_a_model_folder_is_asked_and_finds_its_data(what, kind, tmp_path, default, root, with_transformers):
+def test_a_model_folder_determines_its_data(what, kind, tmp_path, default, root, with_transformers):
     data, model = made(tmp_path, what), model_folder(tmp_path / "model", kind)
     text = init_config.build_configuration(model)
     assert text == init_config.build_configuration(data, model=str(model))
@@ -533,7 +531,7 @@ def test_what_a_model_folder_does_not_fit_is_one_line(tmp_path, with_transformer
         ((4, 4), False, "classes", "neither columns nor images"),
     ],
 )
-def test_an_onnx_file_is_asked_for_its_rows(shape, whole, what, told, tmp_path, default, monkeypatch):
+def test_an_onnx_file_determines_its_rows(shape, whole, what, told, tmp_path, default, monkeypatch):
     data, model = made(tmp_path, what), tmp_path / "model.onnx"
     model.touch()
     monkeypatch.setattr(onnx_file, "read_input", lambda source, content: (shape, whole))

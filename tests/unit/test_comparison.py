@@ -1,4 +1,4 @@
-"""Methods compared in one call: what is measured is what the workflow measures, and the advice is by its rule."""
+"""Methods compared in one call: the measurements of the workflow, and its recommendation."""
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ def test_errors_are_those_to_the_exact_values(found):
     np.testing.assert_allclose(found.exact.scores, exact.scores, atol=1e-9)
 
 
-def test_a_label_is_explained_as_alone(found):
+def test_a_method_gives_the_scores_of_a_separate_call(found):
     alone = shapeline.explain(MODEL, X, "kernel_shap", background=X[:8], seed=3, budget=5.5)
     np.testing.assert_array_equal(found.explanations["wide"].scores, alone.scores)
     assert found.table["evaluations"]["wide"] == alone.evaluations[0]
@@ -61,7 +61,7 @@ def test_evaluations_are_those_of_explain_for_every_method():
         shapeline.compare(MODEL, X[:3], named, background=X[:8], evaluations=0)
 
 
-def test_the_advice_is_that_of_the_reports(found):
+def test_the_recommendation_is_that_of_the_reports(found):
     entries = [entry for entry in found.values if found.table["evaluations"][entry] < 32]
     expected = recommend(found.values[entries], found.table["evaluations"].to_dict(), 0.05, "random")
     assert found.recommended == expected.entry and found.by == "error"
@@ -70,7 +70,7 @@ def test_the_advice_is_that_of_the_reports(found):
 
 
 @pytest.mark.parametrize("unit", [1e-4, 1e4])
-def test_the_advice_does_not_hang_on_the_values_unit(unit):
+def test_the_recommendation_is_independent_of_the_unit_of_values(unit):
     """In thousandths or millions of what it was, a rough method is as rough."""
     weights = np.array([2.0, -1.0, 0.5, 1.5, 0.3])
 

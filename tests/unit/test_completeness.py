@@ -1,4 +1,4 @@
-"""Scores of deep_lift that do not add up, since the network has an operation without a rule, are shown as such wherever
+"""Incomplete scores of deep_lift, from an operation without a rule, are flagged everywhere and never recommended.
 they are looked at, and never recommended."""
 
 import dataclasses
@@ -46,7 +46,7 @@ def log_p(net, rows):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_what_does_not_add_up_is_told_and_not_recommended(operation):
+def test_incomplete_scores_are_reported_and_not_recommended(operation):
     net = network(operation)
     found = shapeline.explain(net, X, "deep_lift", "zero", target=1)
     gained = log_p(net, X) - log_p(net, 0 * X)

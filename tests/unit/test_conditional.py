@@ -1,4 +1,4 @@
-"""Absent columns filled as the present ones suggest: by a Gaussian, and by the nearest records."""
+"""Masked columns filled given the kept ones: by a Gaussian, and by the nearest records."""
 
 from types import SimpleNamespace
 
@@ -67,7 +67,7 @@ def test_a_gaussian_gives_a_linear_model_its_conditional_shapley_values(rows):
     assert np.abs(games.shapley(marginal[0]) - games.shapley(tables[0])).max() > 0.1
 
 
-def test_draws_given_some_columns_have_the_conditional_covariance():
+def test_samples_given_columns_have_the_conditional_covariance():
     data = records()
     filled = references.build({"kind": "conditional", "rows": 20000}, dataset(data), 0)
     kept = np.array([True, False, True, False])
@@ -98,7 +98,7 @@ def test_nearness_is_in_standard_deviations():
 
 
 @pytest.mark.parametrize("form", references.FORMS)
-def test_masks_of_ones_own_and_shared_ones_have_the_same_values(form):
+def test_masks_of_each_instance_and_shared_masks_have_equal_values(form):
     data = records()
     asked = game({"kind": "conditional", "form": form, "rows": 4}, data)
     shared = asked.values(data[:5], every())
@@ -130,7 +130,7 @@ def test_torch_and_tensorflow_fill_alike(form):
     assert np.abs(np.diff(by[0], axis=1)).max() > 0.1
 
 
-def test_columns_that_say_the_same_are_no_trouble():
+def test_collinear_columns_are_accepted():
     data = records()
     twice = np.column_stack([data, data[:, 0], np.full(len(data), 7.0)]).astype(np.float32)
     _, fill = references.build_conditional("gaussian", 8, twice, np.random.default_rng(0))
@@ -154,7 +154,7 @@ def test_what_it_cannot_fill_is_refused(settings, card, words):
         references.build({"kind": "conditional", **settings}, dataset(records(), **card), 0)
 
 
-def test_missing_numbers_and_pictures_are_refused():
+def test_missing_numbers_and_images_are_refused():
     data = records()
     data[3, 1] = np.nan
     with pytest.raises(ShapelineError, match="column '1' has missing or infinite numbers"):
@@ -171,7 +171,7 @@ def test_missing_numbers_and_pictures_are_refused():
         references.build("conditional", dataset(np.zeros((9, 1, 4, 4), np.float32)), 0)
 
 
-def test_explain_takes_it_and_says_so():
+def test_explain_accepts_it_and_reports_it():
     data = records()
     wanted = {"background": data, "reference": {"kind": "conditional", "rows": 2}, "value": "prediction"}
     found = shapeline.explain(lambda rows: rows @ WEIGHTS, data[:3], method="shapley", **wanted)

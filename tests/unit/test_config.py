@@ -1,4 +1,4 @@
-"""Every mistake in a configuration is one line that says where, what, and the nearest valid choice."""
+"""Every mistake in a configuration is one line with its place, the problem and the nearest valid choice."""
 
 import copy
 import inspect
@@ -222,7 +222,7 @@ def test_names_that_are_taken_or_malformed(default, name):
     assert any(line.startswith(f"experiments.{name}:") for line in lines(default))
 
 
-def test_every_mistake_is_told_at_once(default):
+def test_all_mistakes_are_reported_together(default):
     set_at(default, "sead", 1)
     set_at(default, "models.digits_cnn.architecture", "nope")
     set_at(default, "experiments.digits.methods.k", {"method": "kernel_shp"})
@@ -257,7 +257,7 @@ def test_paper_scale_is_the_default_and_changes_nothing(default):
     assert "scale: unknown value 'full'" in " ".join(lines({**default, "scale": "full"}))
 
 
-def test_smoke_scale_shrinks_what_is_dear(default):
+def test_smoke_scale_reduces_expensive_settings(default):
     default["datasets"]["c"] = {"source": "crosses"}
     default["models"]["c"] = {"dataset": "c", "architecture": "crosses_cnn"}
     default["experiments"]["c"] = {
@@ -282,7 +282,7 @@ def test_smoke_scale_shrinks_what_is_dear(default):
     assert spent == [64, 16, 10]
 
 
-def test_beyond_the_papers_there_are_more_instances_and_repeats(default):
+def test_extended_scale_has_more_instances_and_repeats(default):
     default["experiments"]["reviews"]["instances"] = {"texts": ["a warm film"]}
     del default["experiments"]["reviews"]["metrics"]["ground_truth_words"]
     large = validation.load({**default, "scale": "beyond"})
@@ -295,7 +295,7 @@ def test_beyond_the_papers_there_are_more_instances_and_repeats(default):
     assert large.models == validation.load(default).models
 
 
-def test_occlusion_is_counted_and_too_many_pixels_are_told(default, root, monkeypatch):
+def test_occlusion_is_counted_and_too_many_pixels_are_refused(default, root, monkeypatch):
     monkeypatch.chdir(root)
     monkeypatch.setattr("shapeline.methods.settings.MethodSettings.build", None)  # its masks are not made to be counted
     assert derived.count_fixed_cost('{"method": "occlusion"}', (100, 120)) == 12_001

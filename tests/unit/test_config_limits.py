@@ -1,4 +1,4 @@
-"""Extremes of a configuration are a line each within a second, whatever they would have cost."""
+"""Extreme values of a configuration are refused in one line each within a second."""
 
 import os
 import time
@@ -115,7 +115,7 @@ def test_a_budget_beyond_all_coalitions_is_bounded_too(default):
 
 
 @pytest.mark.parametrize("section", ["datasets", "models"])
-def test_a_name_that_leads_nowhere_is_told_of_every_experiment(default, section):
+def test_a_dangling_name_is_reported_for_every_experiment(default, section):
     found = refused(put(default, section, {"other": {"dataset": "x"}}))
     assert any("there is no" in line for line in found)
 
@@ -129,7 +129,7 @@ def test_the_experiments_own_budget_is_bounded_too(default, name):
 
 
 @pytest.mark.parametrize(("method", "d"), [("kernel_shap", 3), ("kernel_shap", 5000), ("sample_shapley", 400)])
-def test_what_is_told_to_be_enough_is_held(method, d):
+def test_stated_limits_are_accepted(method, d):
     assert 0 < estimate_bytes(method, find_max_budget(method, d), d) <= 16e9
     assert estimate_bytes(method, float("inf"), d) == (
         9 * d * 2**d if d < 1000 and method == "kernel_shap" else float("inf")
@@ -139,7 +139,7 @@ def test_what_is_told_to_be_enough_is_held(method, d):
     ]
 
 
-def test_results_that_are_a_link_to_nowhere_are_named(default, tmp_path, monkeypatch):
+def test_results_that_are_a_dangling_link_are_named(default, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.symlink("/nowhere/results", "results")
     told = "results: results is a link to /nowhere/results, which is not there; make it, or remove the link"

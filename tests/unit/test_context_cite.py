@@ -59,7 +59,7 @@ def test_every_method_of_coalitions_explains_a_function(method):
             np.testing.assert_allclose(found.tokens.sum(axis=1), found.scores, atol=1e-6)
 
 
-def test_an_explanation_is_drawn_without_a_model(found):
+def test_an_explanation_is_plotted_without_a_model(found):
     assert all(hasattr(found.plot(kind), "_repr_png_") for kind in (None, "bars", "tokens"))
     assert "a" in found._repr_html_() and "4 parts by shapley, 16 evaluations" in repr(found)
 

@@ -1,4 +1,4 @@
-"""Crosses: what is drawn is what the masks and the labels say."""
+"""Crosses: the images agree with their masks and labels."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def test_shapes_and_their_number():
     assert (pictures.reshape(200, 3, -1).max(axis=2) == 255).all()
 
 
-def test_a_picture_does_not_depend_on_the_others():
+def test_an_image_does_not_depend_on_the_others():
     pictures, masks = synthetic.generate(12, seed=4)
     for start, stop in ((0, 3), (5, 12)):
         some, some_masks = synthetic.generate(stop - start, seed=4, first=start)
@@ -62,7 +62,7 @@ def test_a_picture_does_not_depend_on_the_others():
     assert len({picture.tobytes() for picture in pictures}) == 12
 
 
-def test_the_number_of_crosses_of_chosen_pictures():
+def test_the_number_of_crosses_of_chosen_images():
     wanted = np.array([0, 1, 6, 2, 25, 0])
     _, masks = synthetic.generate(6, crosses=wanted)
     assert [blobs(mask) for mask in masks] == wanted.tolist()

@@ -1,4 +1,4 @@
-"""Influence measures as methods: hand-computed scores of the training part, honest counts, and what needs no model."""
+"""Influence measures as methods: hand-computed scores of the training part, counts, and runs without a model."""
 
 import inspect
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_counterfactual_counts_pairs_that_differ_in_one_cell():
     assert not found.scores.any() and found.warning == [labelled_points.NO_PAIRS]
 
 
-def test_a_step_classifier_has_as_little_weight_on_the_wrong_side_as_there_can_be():
+def test_a_step_classifier_minimises_the_weight_on_the_wrong_side():
     """Equation 14 in two features, beside every direction of a circle."""
     random = np.random.default_rng(0)
     lost = {"step": 0.0, "line": 0.0}
@@ -189,7 +189,7 @@ def test_qii_of_a_plane_is_its_slope_times_the_distance_from_the_mean():
     assert scores[0] == pytest.approx([expected.sum()], abs=1e-6) and asked.tolist() == [2 * 2]
 
 
-def test_qii_draws_orders_above_12_features_and_counts_them():
+def test_qii_samples_orders_above_12_features_and_counts_them():
     inputs = np.random.default_rng(0).random((5, 1, 13, 2))
     inputs[4] = inputs[3]
     data = records(inputs, [0, 1, 0, 1, 0], [0, 0, 0, 2, 2], kind="image")
@@ -205,7 +205,7 @@ def test_qii_draws_orders_above_12_features_and_counts_them():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_rows_say_where_no_neighbour_carries_weight():
+def test_rows_without_weighted_neighbours_have_a_warning():
     subject = ExplanationContext(None, CROSS, COLUMNS, None)
     chosen = selection.select(subject, 0, 1)
     assert chosen.to_dict("records") == [{"instance": 87, "row": 3, "label": 1, "prediction": 1}]
@@ -400,7 +400,7 @@ def names(files: list[str]) -> set[str]:
     return {Path(file).stem for file in files}
 
 
-def test_a_label_tracks_its_own_measure_and_no_framework(raw, root, monkeypatch):
+def test_a_method_tracks_its_measure_and_no_framework(raw, root, monkeypatch):
     monkeypatch.chdir(root)
     raw["experiments"]["digits"]["methods"] |= {"mim": {"method": "mim"}, "q": {"method": "qii"}}
     raw["experiments"]["faces"]["methods"] |= {"line": {"method": "data_lime", "rho": 1.0}}

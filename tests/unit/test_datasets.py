@@ -182,7 +182,7 @@ def test_settings_of_a_job_may_be_tuples_paths_and_versions(tmp_path):
     assert "'limits': unknown key 'membr'; remove it" in failure("digits", {"limits": {"membr": 3}}, [], tmp_path)
 
 
-def test_another_seed_draws_other_records(tmp_path):
+def test_another_seed_samples_other_records(tmp_path):
     for seed in (0, 1):
         preparation.prepare("digits", {"seed": seed}, [], tmp_path / str(seed))
     first, second = (loading.load(tmp_path / seed) for seed in "01")

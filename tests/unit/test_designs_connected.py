@@ -118,7 +118,7 @@ def test_refusals_state_count_and_remedy():
         assert "\n" not in str(failure.value)
 
 
-def test_runs_and_squares_are_all_there_once():
+def test_all_runs_and_squares_occur_once():
     runs = {tuple(np.flatnonzero(mask)) for mask in _build_squares((6,), 3)}
     assert runs == {tuple(range(a, a + n)) for n in (1, 2, 3) for a in range(7 - n)}
     squares = {tuple(np.flatnonzero(mask)) for mask in _build_squares((3, 4), 9)}

@@ -1,4 +1,4 @@
-"""The field's later estimators: exact with all coalitions, unbiased below, and as many evaluations as they say."""
+"""Recent estimators: exact with all coalitions, unbiased below, and within their budget."""
 
 import numpy as np
 import pytest
@@ -69,20 +69,20 @@ def test_all_coalitions_give_the_semivalues(d):
 
 @pytest.mark.parametrize("make", [one for one in SHAPLEY if one is not designs.leverage_shap])
 @pytest.mark.parametrize("d", [5, 6])  # of an even number of features a pair may be of two halves
-def test_means_over_draws_are_the_shapley_value(make, d):
+def test_means_over_samples_are_the_shapley_value(make, d):
     game = games.table(d, seed=3)
     mean, error = means(make, game, SHAPLEY[make](d) if d == 6 else 24)
     assert (np.abs(mean - games.shapley(game)) < 4 * error).all() and error.min() > 1e-4
 
 
 @pytest.mark.parametrize("make", [designs.unbiased_kernel_shap, designs.stratified_svarm])
-def test_means_over_draws_are_the_weights_of_a_linear_game(make):
+def test_means_over_samples_are_the_weights_of_a_linear_game(make):
     weights = np.array([1.0, -2.0, 0.5, 3.0, 0.0])
     mean, error = means(make, games.linear(weights, constant=-4.0), 22)
     assert (np.abs(mean - weights) < 4 * error).all()
 
 
-def test_means_over_draws_are_the_semivalues():
+def test_means_over_samples_are_the_semivalues():
     game = games.table(6, seed=3)
     for make in SEMIVALUES:
         mean, error = means(make, game, 24)

@@ -1,4 +1,4 @@
-"""What every estimator promises: exactness on linear games, efficiency, equal symmetric players, 0 for null players."""
+"""Properties of every estimator: exactness on linear games, efficiency, symmetry, null players."""
 
 import subprocess
 import sys
@@ -172,7 +172,7 @@ def test_graph_designs_on_random_graphs(seed, d, density, order):
             np.testing.assert_allclose(games.scores(design, game), expected, atol=1e-10)
 
 
-def test_one_feature_gets_the_whole_difference():
+def test_one_feature_gets_the_full_difference():
     one = graphs.chain(1)
     for design in (
         designs.shapley(1),
@@ -212,7 +212,7 @@ def test_minimum_budgets_import_neither_scipy_nor_a_framework():
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_exists():
     for name in dir(designs):
         assert getattr(designs, name).__module__.startswith("shapeline.designs.")
     with pytest.raises(AttributeError, match="no attribute 'shaply'"):

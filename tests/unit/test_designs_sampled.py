@@ -58,7 +58,7 @@ def test_kernel_shap_enumerates_no_size_at_the_cost_of_all_others():
     assert after < before  # with the sizes enumerated it is 2.4 times as much
 
 
-def test_kernel_shap_is_the_weighted_fit_with_mass_per_drawn_row():
+def test_kernel_shap_is_the_weighted_fit_with_mass_per_sampled_row():
     d, budget, seed = 9, 60, 1
     rng = np.random.default_rng(seed)
     pairs, counts = _sample_pairs(d, np.arange(2, 8), (60 - 2 - 18) // 2, rng)
@@ -87,7 +87,7 @@ def test_kernel_shap_bias_is_small():
 
 
 @pytest.mark.parametrize("budget", [12, 13])
-def test_kernel_shap_just_below_the_whole_first_sizes(budget):
+def test_kernel_shap_just_below_the_full_first_sizes(budget):
     # 2d and 2d + 1: equal to the least squares on its own rows, every feature alone in one or two of them.
     d, game = 6, games.table(6)
     design = designs.kernel_shap(d, budget, seed=2)
@@ -237,7 +237,7 @@ def test_a_fit_leaves_what_it_is_given():
 @pytest.mark.parametrize(
     ("d", "more", "mirrored", "ridge"), [(9, 20, True, 0.0), (9, 20, False, 1e-3), (40, 0, True, 0.0)]
 )
-def test_a_fit_is_that_of_the_normal_equations_whatever_the_order_of_its_rows(d, more, mirrored, ridge):
+def test_a_fit_solves_the_normal_equations_for_any_order_of_rows(d, more, mirrored, ridge):
     """Where each feature by itself comes first its products are not made."""
     rng = np.random.default_rng(d)
     inner = np.concatenate([np.eye(d, dtype=bool), np.unique(rng.random((more, d)) < 0.5, axis=0)])

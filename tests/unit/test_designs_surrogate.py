@@ -51,7 +51,7 @@ def test_lime_masks(kernel):
         assert masks[0].all()
 
 
-def test_lime_draws_a_uniform_number_of_absent_features():
+def test_lime_samples_a_uniform_number_of_absent_features():
     masks = designs.lime(60, 6000, 0).masks[1:]
     counts = np.bincount(masks.sum(axis=1), minlength=61)[2:59]  # the rarest sizes run out of distinct masks
     assert counts.std() < 2 * np.sqrt(counts.mean()) and counts.min() > 60

@@ -1,4 +1,4 @@
-"""The doctor's report: what is there, what the run needs, and a line for each thing that keeps it from working."""
+"""The doctor's report: the environment, the needs of the run, and a line for each problem."""
 
 import hashlib
 import json
@@ -113,7 +113,7 @@ def test_a_file_that_is_not_the_official_one_is_a_problem(place, paper):
     assert told(paper)[1] == []
 
 
-def test_what_a_damaged_file_hides_is_a_problem_and_the_rest_is_told(place, default):
+def test_a_corrupt_file_is_a_problem_and_the_other_checks_are_reported(place, default):
     file = Path(runs.list_score_files(validation.load(default), "digits", "exact")[0])
     file.parent.mkdir(parents=True)
     file.touch()
@@ -122,7 +122,7 @@ def test_what_a_damaged_file_hides_is_a_problem_and_the_rest_is_told(place, defa
     assert "packages as pinned" in text and "Disk and memory" in text
 
 
-def test_offline_what_is_neither_here_nor_in_the_mirror_is_a_problem(place, paper):
+def test_offline_files_missing_here_and_in_the_mirror_are_a_problem(place, paper):
     paper |= {"run": ["mnist38"], "data": {"offline": True, "mirror": "mirror"}}
     Path("mirror/mnist").mkdir(parents=True)
     Path("mirror/mnist/train-images-idx3-ubyte.gz").touch()
@@ -134,7 +134,7 @@ def test_offline_what_is_neither_here_nor_in_the_mirror_is_a_problem(place, pape
     assert told(paper)[1] == []
 
 
-def test_of_run_if_here_the_run_takes_what_is_here_and_the_doctor_names_the_rest(place, paper):
+def test_run_if_here_uses_available_data_and_the_doctor_names_the_missing(place, paper):
     """Placed, in the mirror's folder, or at the path; and no name is twice."""
     compas, lists = "compas/compas-scores-two-years.csv", Path("data/raw/ssl/Strategic_Subject_List.csv")
     paper |= {"run": ["digits", "fer"], "run_if_available": ["fer", "compas", "ssl"], "data": {"mirror": "mirror"}}
@@ -163,7 +163,7 @@ def test_of_run_if_here_the_run_takes_what_is_here_and_the_doctor_names_the_rest
         validation.load(paper)
 
 
-def test_a_mirror_that_is_not_there_is_told(place, paper):
+def test_a_missing_mirror_is_reported(place, paper):
     paper |= {"run": ["mnist38"], "data": {"mirror": "mirror"}}
     text, problems = told(paper)
     assert "data.mirror: folder mirror not found; files are downloaded from their official addresses" in text
@@ -190,7 +190,7 @@ def test_a_dataset_larger_than_memory(place, paper, monkeypatch):
     assert not [problem for problem in told(paper)[1] if "memory" in problem]
 
 
-def test_a_gpu_that_is_asked_for_and_not_there(place, default, monkeypatch):
+def test_a_requested_gpu_that_is_missing(place, default, monkeypatch):
     assert told({**default, "device": "cuda"})[1] == ["device: cuda, but no GPU is visible to a job"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setattr(doctor, "SEES", {"torch": "print(1)", "tensorflow": "print(0)"})
@@ -209,7 +209,7 @@ def test_a_time_limit_below_the_estimate(place, default):
     assert told(default)[1] == []
 
 
-def test_rates_are_those_of_score_files_where_there_are_some(place, default, monkeypatch):
+def test_rates_are_read_from_existing_score_files(place, default, monkeypatch):
     loaded = validation.load(default)
     assert doctor.measure_rate(loaded, "digits") is None
     from shapeline import scores
@@ -239,7 +239,7 @@ def test_evaluations_are_those_of_the_designs(default):
     assert explained * 2**16 < cost.evaluations < explained * 1.5 * 2**16 and cost.slowest == "exact"
 
 
-def test_the_cost_of_every_experiment_of_the_papers_is_told(paper):
+def test_the_cost_of_every_experiment_of_the_papers_is_reported(paper):
     loaded = validation.load(paper)
     for name in loaded.experiments:
         cost = messages.estimate_experiment(loaded, name)
@@ -249,7 +249,7 @@ def test_the_cost_of_every_experiment_of_the_papers_is_told(paper):
     assert seconds > sum(messages.estimate_experiment(loaded, name).seconds for name in loaded.run)  # data, models
 
 
-def test_prepared_data_tell_their_own_size(place, default):
+def test_prepared_data_determine_their_size(place, default):
     loaded = validation.load(default)
     assert messages.count_rows(loaded, "digits38") == 1797 * 2 // 10
     folder = place / "data/prepared/digits38"
@@ -273,7 +273,7 @@ def test_times_and_counts_read_well():
     ]
 
 
-def test_the_memory_of_a_large_design_is_told_before(default, monkeypatch):
+def test_the_memory_of_a_large_design_is_reported_before_the_run(default, monkeypatch):
     loaded = validation.load({**default, "run": ["digits"]})
     assert messages.list_memory_warnings(loaded) == []
     needed = messages.estimate_design_bytes(loaded, "digits", "kernel_shap")

@@ -1,8 +1,8 @@
-"""What the documentation says is so: its commands run, its Python too, its configuration is valid, its cards are whole.
+"""The documentation is right: its commands and its Python code run, its configuration is valid, its cards are complete.
 
-Snakemake's commands are run dry here, on the whole configuration, and in earnest by tests/workflow/test_commands.py, on
-a tiny one. A block that cannot run so has a mark on the line before it, `<!-- not run: reason -->`, with what it needs,
-or which test runs it; their number is printed.
+Snakemake's commands are dry runs here, on the full configuration; tests/workflow/test_commands.py executes them on a
+tiny one. A block that cannot run here has a mark on the line before it, `<!-- not run: reason -->`, with its needs or
+the test that runs it; the number of marks is printed.
 """
 
 import copy
@@ -209,7 +209,7 @@ def merged(base: dict, over: dict) -> dict:
     return result
 
 
-def test_the_configuration_reference_is_made_from_the_types():
+def test_the_configuration_reference_is_generated_from_the_types():
     made = "python -m tools.configuration_reference > docs/configuration.md"
     assert (ROOT / "docs/configuration.md").read_text() == reference.page(), f"make it anew: {made}"
 
@@ -283,7 +283,7 @@ def test_the_rule_graph_shows_the_rules():
     assert set(re.findall(r"[a-z]\w+_\w+|attribute|measure|compare", drawn)) == set(workers)
 
 
-def test_the_architecture_page_knows_the_house():
+def test_the_architecture_page_lists_every_subpackage():
     """Every room stands in the table, every module at the top beside them, and every path is one."""
     text = (ROOT / "docs/architecture.md").read_text()
     package = ROOT / "workflow/shapeline"

@@ -1,4 +1,4 @@
-"""The engine against values worked out by hand, whatever the batch, the form and the layout of the masks."""
+"""The engine against values computed by hand, for any batch, backend and layout of the masks."""
 
 import math
 import os
@@ -163,7 +163,7 @@ def test_confident_outputs_keep_their_digits():
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", ["plain", "onnx", "channels_last"])
 @pytest.mark.parametrize("make", [pixels, patches])
-def test_every_form_masks_cells_like_numpy(name, make, channels):
+def test_every_backend_masks_cells_like_numpy(name, make, channels):
     model, inputs, features = cnn(channels=channels), images(5, channels=channels), make(channels=channels)
     reference = Reference(images(1, channels=channels, seed=1))
     masks = np.random.default_rng(2).random((23, features.d)) < 0.5
@@ -352,7 +352,7 @@ class Branch(nn.Module):
         return logits if rows.sum() > 20 else logits + 5
 
 
-def test_a_branch_on_the_data_is_refused_as_a_traced_form(caplog):
+def test_a_branch_on_the_data_is_refused_as_a_traced_backend(caplog):
     model, inputs, reference = adapters.wrap(Branch()), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match="cannot take the backend 'onnx': the trace warns"):
         torch_execution.prepare(model, ExecutionBackend("onnx"), select_traced_rows(inputs, reference))
@@ -388,7 +388,7 @@ def test_what_cannot_be_exported_is_refused_in_a_line_and_prints_nothing(capfd):
     assert capfd.readouterr().out == ""
 
 
-def test_without_onnx_runtime_the_other_forms_are_tried(monkeypatch, caplog):
+def test_without_onnx_runtime_the_other_backends_are_tried(monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setattr(torch_models, "EXPORT_PACKAGES", ("onnx", "no_such_runtime"))
     form = calibration.calibrate(cnn(), images(4), Reference(np.zeros((1, 1, 8, 8), np.float32)))
@@ -424,7 +424,7 @@ def test_of_onnx_runtime_s_own_errors_no_memory_is_one_and_halves_the_rows(monke
     np.testing.assert_allclose(scarce, questions.values(cnn(), inputs, reference, masks, pixels()), atol=1e-6)
 
 
-def test_a_form_that_differs_is_left_out(monkeypatch, caplog):
+def test_a_backend_that_differs_is_omitted(monkeypatch, caplog):
     caplog.set_level("INFO")
 
     def wrong(module, rows):
@@ -439,7 +439,7 @@ def test_a_form_that_differs_is_left_out(monkeypatch, caplog):
     assert "backend channels_last left out: log-probabilities differ" in caplog.text
 
 
-def test_calibrate_picks_a_verified_form():
+def test_calibrate_picks_a_verified_backend():
     model, inputs, reference = cnn(), images(4), Reference(images(2, seed=1))
     form = calibration.calibrate(model, inputs, reference)
     assert form.name in torch_execution.BACKENDS and form.batch >= 1 and form.rate > 0
@@ -450,7 +450,7 @@ def test_calibrate_picks_a_verified_form():
     np.testing.assert_allclose(fast, plain, atol=1e-5)
 
 
-def test_masks_of_a_chunk_are_freed_before_the_next_ones_are_made(monkeypatch):
+def test_masks_of_a_chunk_are_freed_before_the_next_are_built(monkeypatch):
     made, right = [], torch_execution.Runner.expand
 
     def expand(*given):
@@ -525,7 +525,7 @@ def test_threads_that_each_make_a_call_try_their_share_of_its_rows(threads, monk
 @pytest.mark.parametrize(
     ("worth", "slower", "chosen"), [(1.1, 1.09, "onnx"), (1.1, 1.2, "channels_last"), (1.0, 1.09, "channels_last")]
 )
-def test_a_form_that_is_worth_it_may_be_a_little_slower(worth, slower, chosen):
+def test_a_preferred_backend_may_be_slightly_slower(worth, slower, chosen):
     rates = {"plain": 50.0, "channels_last": 100.0, "onnx": 100.0 / slower}
 
     def candidate(name: str) -> calibration.Candidate:
@@ -541,7 +541,7 @@ def test_calibrate_runs_on_functions():
     assert form.name == "plain" and form.difference == 0
 
 
-def test_a_function_is_asked_without_torch():
+def test_a_function_is_evaluated_without_torch():
     code = """
 import sys, numpy as np
 from shapeline.games import calibration
@@ -569,7 +569,7 @@ def test_the_pure_reference_is_among_the_verified_rows():
     assert ((share[2:] > 0) & (share[2:] < 1)).sum() >= 12
 
 
-def test_a_prepared_form_is_kept_until_the_weights_change():
+def test_a_prepared_backend_is_cached_until_the_weights_change():
     model, inputs, reference = cnn(), images(2), Reference(images(1, seed=1))
     masks = np.ones((1, 64), bool)
     first = torch_execution.prepare(model, ExecutionBackend("onnx"), select_traced_rows(inputs, reference))
@@ -588,7 +588,7 @@ COMPILED = [pytest.param(name, marks=pytest.mark.real) for name in ("compiled", 
 
 
 @pytest.mark.parametrize("name", ["bfloat16", *COMPILED])
-def test_precision_and_compilation_are_verified_forms_of_their_own(name):
+def test_precision_and_compilation_are_separate_verified_backends(name):
     compiled, precision = "compiled" in name, "bfloat16" if "bfloat16" in name else "float32"
     if compiled and not shutil.which(os.environ.get("CXX", "g++")):
         pytest.skip("torch.compile needs a C++ compiler, g++ or the one named by CXX")
@@ -616,7 +616,7 @@ def test_a_precision_that_changes_too_much_is_refused(monkeypatch):
         )
 
 
-def test_calibration_never_takes_what_was_not_asked():
+def test_calibration_never_selects_backends_that_need_a_request():
     assert not torch_execution.REQUESTED.keys() & torch_execution.BACKENDS.keys()
     assert calibration.calibrate(cnn(), images(4), Reference(images(1))).name in torch_execution.BACKENDS
 
@@ -657,7 +657,7 @@ def test_convolutions_keep_float32_however_their_precision_was_set():
     assert codes == dict.fromkeys(programs, 0), f"{codes}\n{errors}"
 
 
-def test_training_mode_is_put_back_and_not_used():
+def test_training_mode_is_restored_and_not_used():
     module = nn.Sequential(nn.Dropout(0.9), nn.Linear(3, 2))
     module.train()
     arguments = (adapters.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)

@@ -16,7 +16,7 @@ def curves(factor: float | np.ndarray, power: float = 1.0, n: int = 12) -> pd.Da
     return pd.DataFrame(hard * np.reshape(factor, (-1, 1)) / SPENT.to_numpy() ** power, columns=SPENT.index)
 
 
-def test_curves_are_crossed_where_a_power_law_says():
+def test_curves_cross_where_a_power_law_does():
     errors = np.array([[1.0, 0.1, 0.01], [1.0, 0.1, 0.01], [1.0, 0.2, 0.1]])
     found = interpolate_evaluations(errors, SPENT.to_numpy(), np.array([0.1, 0.02, 0.15]))
     share = np.log(0.2 / 0.15) / np.log(2)

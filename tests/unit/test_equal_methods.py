@@ -1,7 +1,7 @@
-"""A/A: two real draws of one method, which do not differ, on the value tables of real games (d 8 to 12).
+"""A/A tests: two real samples of one method, which do not differ, on value tables of real games (d 8 to 12).
 
-Every instance has its own two draws (no signs are turned), instances are sampled anew in every trial, and so all that
-is said of a difference is wrong but for its level. The scheme before, one draw that all instances share, fails here.
+Every instance has two independent samples, and instances are resampled in every trial, so every reported difference is
+a false positive. An earlier scheme, one sample shared by all instances, fails here.
 """
 
 import itertools
@@ -59,7 +59,7 @@ def attained(n: int) -> float:
     return float(tail[tail < 0.05].max())
 
 
-def test_the_test_rejects_two_draws_of_one_method_at_its_level(record_property):
+def test_the_test_rejects_two_samples_of_one_method_at_its_level(record_property):
     rates = {}
     for game, method, n in CELLS:
         a, b, _ = sampled(game, method, method, n)
@@ -70,7 +70,7 @@ def test_the_test_rejects_two_draws_of_one_method_at_its_level(record_property):
         assert stats.binom.ppf(0.025 / len(CELLS), TRIALS, level) / TRIALS <= rate <= most(0.05, len(CELLS)), rates
 
 
-def test_intervals_of_equal_methods_cover_as_they_say():
+def test_intervals_of_equal_methods_have_nominal_coverage():
     covered = {}
     for game, method, n in CELLS:
         a, b, _ = sampled(game, method, method, n)
@@ -91,7 +91,7 @@ def different() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_intervals_of_skewed_differences_cover_as_they_say(n):
+def test_intervals_of_skewed_differences_have_nominal_coverage(n):
     """Of two methods, skewed by up to 3; on 20 instances none of t, percentile and studentised bootstrap does."""
     ours, students = [], []
     for game, first, second in different():
@@ -124,12 +124,12 @@ def advice(a, b, nothing, margin=MARGIN):
     return statistics.recommend(values, {"a": 1, "b": 2, "random": 0}, margin, "random")
 
 
-def test_advice_names_one_of_two_equal_methods_as_better_in_at_most_5_percent():
+def test_recommendations_prefer_one_of_two_equal_methods_in_at_most_5_percent():
     rates = {cell: named(*cell).mean() for cell in CELLS}
     assert max(rates.values()) <= most(0.05, len(CELLS)) and np.mean(list(rates.values())) <= 0.05, rates
 
 
-def test_advice_on_equal_methods_is_by_those_bounds():
+def test_recommendations_of_equal_methods_use_those_bounds():
     for game, method, n in CELLS[::4]:
         bounds = named(game, method, n)
         columns = [each[:8] for each in sampled(game, method, method, n)]
@@ -173,7 +173,7 @@ def shared(game: str, method: str, n: int, blocks: int) -> tuple[np.ndarray, np.
     return errors[instance, draw[:, block]] - errors[instance, other[:, block]], block
 
 
-def test_one_draw_shared_by_all_instances_rejects_far_more(record_property):
+def test_one_sample_shared_by_all_instances_rejects_far_more(record_property):
     """The scheme before: no difference, and yet one in five trials and more finds one."""
     rates = {}
     for game, method in itertools.product(GAMES, METHODS):
@@ -185,7 +185,7 @@ def test_one_draw_shared_by_all_instances_rejects_far_more(record_property):
     assert np.mean(list(rates.values())) > 0.2 and rates["cancer", "kernel_shap"] > 0.2, rates
 
 
-def test_blocks_that_share_a_draw_hold_as_units_and_not_as_instances():
+def test_blocks_that_share_a_sample_are_valid_units_and_instances_are_not():
     wrong = []
     cells = list(itertools.product(GAMES, METHODS))
     for game, method in cells:
@@ -198,7 +198,7 @@ def test_blocks_that_share_a_draw_hold_as_units_and_not_as_instances():
     assert np.mean(wrong) > 0.08
 
 
-def test_a_report_finds_out_which_scheme_drew_its_repeats():
+def test_a_report_detects_the_sampling_scheme_of_its_repeats():
     for game, method in itertools.product(GAMES, METHODS):
         own = statistics.rate_of_equal_methods(value_tables.pool(game, method)[:60, :3], trials=500)
         assert 0.02 <= own.rate <= 0.08 and own.together > 0.0005
@@ -219,7 +219,7 @@ def rejections(errors_of, trials: int = 100, n: int = 60) -> float:
     return float(statistics.signed_rank_rejections(np.array(differences)).mean())
 
 
-def test_draws_of_a_pool_permuted_for_each_instance_do_not_move_them_together():
+def test_samples_of_a_pool_permuted_per_instance_are_uncorrelated():
     """What a run draws: designs of a pool, each instance's with its features permuted; and one design for all."""
     budget, bits = 40, 1 << np.arange(10)
 
@@ -241,7 +241,7 @@ def test_draws_of_a_pool_permuted_for_each_instance_do_not_move_them_together():
     assert rejections(by_pool) <= most < 0.2 < rejections(by_one)
 
 
-def test_draws_are_said_to_move_instances_together_at_the_level_of_all_a_pages_tests():
+def test_correlated_samples_are_reported_at_the_level_of_all_tests_of_a_page():
     repeats = np.random.default_rng(0).normal(size=(60, 2)) + np.arange(2)
     said = statistics.rate_of_equal_methods(repeats, trials=500)
     assert said.together < 0.01 and "are correlated between instances" in said.sentence

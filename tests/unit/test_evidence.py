@@ -1,4 +1,4 @@
-"""Recommendations: the cheapest method that is surely within a margin of the best, and the figures that show it."""
+"""Recommendations: the cheapest method that is non-inferior to the best, and the figures that show it."""
 
 import dataclasses
 import io
@@ -45,7 +45,7 @@ def styles(one: Evidence) -> dict:
     return elements.styles({entry: {"method": "lime", "is_control": entry == "free"} for entry in one.values})
 
 
-def test_the_cheapest_that_is_surely_within_the_margin_is_taken(one):
+def test_the_cheapest_non_inferior_method_is_recommended(one):
     at_each = {most: (advice.entry, advice.outcome) for most, advice in one.choices}
     assert list(at_each) == [0, 5, 10] or list(at_each) == [0, 5, 10, 1000]
     assert at_each[0] == ("free", "alone") and at_each[5] == ("poor", "best")
@@ -54,7 +54,7 @@ def test_the_cheapest_that_is_surely_within_the_margin_is_taken(one):
     assert last.bounds["status"]["poor"] == "plainly worse" == last.bounds["status"]["free"]
 
 
-def test_a_dear_method_is_taken_where_the_cheap_one_is_surely_worse():
+def test_an_expensive_method_is_recommended_if_the_cheap_one_is_significantly_worse():
     values = np.random.default_rng(1).normal(size=30)
     made = answer({"dear": values - 1, "cheap": values}, {"dear": 100, "cheap": 1})
     assert [advice.entry for _, advice in made.choices] == ["cheap", "dear"]
@@ -64,7 +64,7 @@ def test_a_dear_method_is_taken_where_the_cheap_one_is_surely_worse():
     )
 
 
-def test_a_dear_method_beside_a_cheap_one_that_may_be_as_good_is_undecided():
+def test_an_expensive_method_and_a_cheap_one_of_unclear_difference_are_undecided():
     """Few instances do not make them alike: neither is named the better, and how many more would decide is."""
     random = np.random.default_rng(3)
     base = random.normal(size=12)
@@ -113,7 +113,7 @@ def repeated(values: pd.DataFrame, repeats: int = 1) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 
 
-def test_the_answer_says_what_to_take_at_what_cost_with_its_margin_and_interval(one):
+def test_the_recommendation_states_method_cost_margin_and_interval(one):
     made = answer({"dear": one.values["dear"] - 1, **one.values[["poor", "free"]]}, {"dear": 23, "poor": 1, "free": 0})
     [(short, more)] = evidence.answers([made], experiment(made))
     within = made.advice(22)
@@ -129,7 +129,7 @@ def test_the_answer_says_what_to_take_at_what_cost_with_its_margin_and_interval(
     assert "Recommended: dear (23 evaluations" in short and "At any cost" not in more
 
 
-def test_the_answer_names_a_control_and_what_keeps_to_no_budget(one):
+def test_the_recommendation_names_a_control_and_methods_without_a_budget(one):
     cheap = answer({"dear": one.values["dear"], "free": one.values["dear"] - 1}, {"dear": 9, "free": 0})
     [(short, more)] = evidence.answers([cheap], experiment(cheap))
     assert short.startswith("Faithfulness, within the budget. Recommended: free")
@@ -143,7 +143,7 @@ def test_the_answer_names_a_control_and_what_keeps_to_no_budget(one):
     assert "80 evaluations" in short
 
 
-def test_a_lead_by_rare_instances_is_not_taken_for_one():
+def test_a_lead_by_rare_instances_is_not_significant():
     """b is a little ahead on 50 of 60 instances; a, dearer, has the better mean by the other ten: no one of them is
     said to be as good as the other, whatever the ranks say."""
     random = np.random.default_rng(0)
@@ -154,7 +154,7 @@ def test_a_lead_by_rare_instances_is_not_taken_for_one():
     assert made.last.outcome == "undecided" and made.last.rivals == ("b",)
 
 
-def test_a_higher_cost_is_never_answered_by_something_surely_worse(one):
+def test_a_higher_cost_never_gives_a_significantly_worse_recommendation(one):
     for most, advice in one.choices:
         cheaper = [other for cost, other in one.choices if cost < most and other.entry]
         mean = one.candidates.mean()
@@ -200,7 +200,7 @@ def of_errors(
     )
 
 
-def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
+def test_no_method_as_expensive_as_exact_values_is_recommended_for_its_error():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"banzhaf": 0.1 * noise, "lime": 0.5 * noise, "random": 3 * noise}
     results = of_errors(errors, {"exact": 1024, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
@@ -219,7 +219,7 @@ def test_nothing_that_costs_as_much_as_the_truth_is_recommended_for_its_error():
     assert "Recommended: exact" in short and "30 evaluations" in short and "Below" not in more
 
 
-def test_the_answer_says_what_is_flagged_of_the_label_that_it_names(one):
+def test_the_recommendation_reports_warnings_of_its_method(one):
     made = answer({"dear": one.values["dear"], "free": one.values["dear"] + 9}, {"dear": 9, "free": 0})
     results = experiment(made)
     results.scores = {"dear": pd.DataFrame({"status": ["ok", "ok", "out_of_memory"], "warning": ["a gap", None, None]})}
@@ -230,7 +230,7 @@ def test_the_answer_says_what_is_flagged_of_the_label_that_it_names(one):
     assert "Diagnostics" not in evidence.answers([made], results)[0][1]
 
 
-def test_a_truth_that_is_quicker_than_what_is_advised_is_named():
+def test_exact_values_that_are_faster_than_the_recommended_method_are_named():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"banzhaf": 0.1 * noise, "lime": 0.5 * noise, "random": 3 * noise}
     results = of_errors(errors, {"exact": 1024, "banzhaf": 1024, "lime": 40, "random": 0}, budget=4)
@@ -242,7 +242,7 @@ def test_a_truth_that_is_quicker_than_what_is_advised_is_named():
     assert "The exact values of exact take less time: 1,024 evaluations, 10 ms per instance." in more
 
 
-def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
+def test_exact_values_are_recommended_if_only_random_scores_are_faster():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"gp": 0.3 * noise, "lime": 0.5 * noise, "random": 3 * noise}
     results = of_errors(errors, {"exact": 1024, "gp": 80, "lime": 40, "random": 0}, budget=8)
@@ -259,7 +259,7 @@ def test_where_the_truth_is_the_quickest_but_for_random_scores_it_is_taken():
         assert "faster than" not in str(evidence.advices(other, results))
 
 
-def test_the_best_mean_is_not_said_to_be_worse_than_itself():
+def test_the_best_mean_is_not_reported_as_worse_than_itself():
     values = np.random.default_rng(12).normal(size=60)
     near = np.random.default_rng(13).normal(0, 0.2, 60)
     columns = {"first": values, "second": values + near - near.mean() + 0.01, "free": values + 4}
@@ -282,7 +282,7 @@ def test_a_card_of_the_best_mean_does_not_call_it_non_inferior_to_itself():
         assert f"★ {cheap}" in card and said[cheap] in card and said[dear] not in card
 
 
-def test_smaller_budgets_can_be_taken_too():
+def test_smaller_budgets_can_be_recommended():
     noise = np.abs(np.random.default_rng(11).normal(1, 0.1, 40))
     errors = {"sampled": 0.1 * noise, "free": 3 * noise, ("sampled", 2.0): noise, ("sampled", 8.0): 0.1 * noise}
     results = of_errors(errors, {"exact": 1024, "sampled": 80, "free": 0}, 8, {"sampled": {2.0: 19}})
@@ -320,7 +320,7 @@ def test_smaller_budgets_can_be_taken_too():
     assert one.last.entry == "sampled" and one.last.bounds["status"]["free"] in ("worse", "plainly worse")
 
 
-def test_a_label_measured_on_too_few_instances_is_told():
+def test_a_method_measured_on_too_few_instances_is_reported():
     noise = np.abs(np.random.default_rng(12).normal(1, 0.1, 20))
     errors = {"most": noise, "other": 2 * noise, "failing": np.where(np.arange(20) < 9, noise, math.nan)}
     results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
@@ -339,7 +339,7 @@ def test_a_label_measured_on_too_few_instances_is_told():
     assert one.absent == ("failed",)  # nothing was measured of it
 
 
-def test_a_gradient_is_weighed_as_three_evaluations_by_the_advice_alone():
+def test_a_gradient_costs_three_evaluations_only_in_recommendations():
     """A gradient of one pass does not undercut what takes two evaluations; the table of evaluations counts passes."""
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"saliency": noise, "two": 1.001 * noise, "random": 9 * noise}
@@ -352,7 +352,7 @@ def test_a_gradient_is_weighed_as_three_evaluations_by_the_advice_alone():
     assert "A gradient counts as 3 evaluations" in evidence._describe_rule([one]).data
 
 
-def test_masking_and_insertion_are_questions_of_their_own(one):
+def test_deletion_and_insertion_are_separate_criteria(one):
     masked = repeated(one.values)
     both = pd.concat([masked, masked.assign(statistic="insertion_auc", value=-masked["value"])])
     results = experiment(one)
@@ -366,13 +366,13 @@ def test_masking_and_insertion_are_questions_of_their_own(one):
     assert masking.last.entry == insertion.last.entry == "cheap"
 
 
-def test_direction_of_the_question_decides(one):
+def test_the_direction_of_the_criterion_decides(one):
     criterion = Criterion("ground_truth_words", "f1", "higher", "Words: F1", "words", "")
     made = answer(dict(one.values.items()), dict(one.evaluations.items()), criterion)
     assert [advice.entry for _, advice in made.choices] == ["free"]
 
 
-def test_the_table_holds_every_method_against_the_best_by_the_bounds_of_the_advice(one):
+def test_the_table_compares_every_method_with_the_best_by_the_bounds_of_the_recommendation(one):
     page = evidence.compare_with_best(one, experiment(one)).data
     best = paired.order(one.values)[0]
     assert f"Difference from {best}, the best mean" in page and all(f">{entry}<" in page for entry in one.values)
@@ -381,7 +381,7 @@ def test_the_table_holds_every_method_against_the_best_by_the_bounds_of_the_advi
     assert "cheap" in evidence.choices_table(one).data and "non-inferior" in evidence.choices_table(one).data
 
 
-def test_a_method_with_repeats_is_tried_against_itself(one):
+def test_a_method_with_repeats_has_an_a_a_test(one):
     results = experiment(one)
     assert "not measured, since no method has repeats" in evidence.equal_methods_note(one, results).data
     results.measured = {"log_odds": repeated(one.values, repeats=3)}
@@ -414,7 +414,7 @@ def test_a_model_is_near_chance_where_the_binomial_test_does_not_reject(right, c
     assert (warn_near_chance(results) is not None) == chance == (not beyond)
 
 
-def test_a_regression_is_near_chance_where_the_mean_does_as_well_and_nothing_is_said_of_what_is_not_known():
+def test_a_regression_is_near_chance_if_the_mean_is_as_accurate_and_unknown_accuracy_is_not_reported():
     for r2, chance in ((-0.1, True), (0.0, True), (0.3, False)):
         known = SimpleNamespace(model_card={"test_r2": r2}, dataset_card={}, settings={})
         assert (warn_near_chance(known) is not None) == chance
@@ -427,7 +427,7 @@ def test_a_regression_is_near_chance_where_the_mean_does_as_well_and_nothing_is_
     assert warn_near_chance(other) is None  # the data explained are not those that it was tested on
 
 
-def test_no_advice_on_a_model_near_chance(one):
+def test_a_model_near_chance_has_no_recommendation(one):
     results = experiment(one)
     vars(results).update(CHANCE)
     [(short, more)] = evidence.answers([one], results)
@@ -493,7 +493,7 @@ def test_the_figures_carry_their_numbers(one):
     assert found.to_dict() == pytest.approx(paired.ranks(one.values).mean().to_dict())
 
 
-def test_questions_that_rank_the_same_methods_are_compared(one):
+def test_criteria_that_rank_the_same_methods_are_compared(one):
     higher = Criterion("ground_truth_words", "f1", "higher", "Words: F1", "words", "")
     same = answer(dict((-one.values).items()), dict(one.evaluations.items()), higher)
     page = evidence.rank_over_criteria([one, same]).data
@@ -568,7 +568,7 @@ def test_other_trainings_may_have_fewer_instances(one):
     assert f"the same {len(few)} instances" in page and "Left out" not in page
 
 
-def test_each_training_says_whether_it_bears_the_advice_out(one):
+def test_each_training_seed_reports_whether_it_confirms_the_recommendation(one):
     taken = one.advice().entry
     steady = robustness.compare_training_seeds(one, retrained(one, [0.0, 0.0, 0.0], 0.001), styles(one)).data
     assert f"Is {taken} non-inferior per training seed, on 40 instances?" in steady
@@ -594,7 +594,7 @@ def judged_by(one: Evidence, **moved: dict[str, float]) -> SimpleNamespace:
     return results
 
 
-def test_the_page_says_whether_the_winner_changes_with_the_reference(one):
+def test_the_page_reports_whether_the_best_method_changes_with_the_reference(one):
     assert one.advice().entry == "cheap"
     same = judged_by(one, zero={}, blur={"poor": 1.0})
     told = robustness.reference_change(one, same)
@@ -650,7 +650,7 @@ def test_the_index_ranks_shared_methods_over_datasets_and_models(one):
     assert "these rank significantly differently" in told and "dear before free" in told
 
 
-def test_a_training_without_a_measurement_is_told(one):
+def test_a_training_seed_without_a_measurement_is_reported(one):
     results = retrained(one, [0.0, 0.1, -0.1])
     measured = results.by_training_seed["log_odds"]
     results.by_training_seed["log_odds"] = measured[measured["training"] < 2]
@@ -665,7 +665,7 @@ def test_a_training_without_a_measurement_is_told(one):
         assert "3 training seeds cannot be compared" in page and "nan" not in page
 
 
-def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
+def test_the_variance_has_a_share_of_training_seeds_if_there_are_several(one):
     page = robustness.variances(retrained(one, [0.0, 8.0, -8.0, 4.0], repeats=3)).data
     assert "between training seeds" in page and "between repetitions" in page
     assert (
@@ -685,7 +685,7 @@ def test_the_variance_has_a_share_of_the_trainings_where_there_are_some(one):
     assert robustness.variances(retrained(one, [0.0])) is None
 
 
-def test_draws_and_trainings_are_set_out_once_for_all_labels(one, monkeypatch):
+def test_samples_and_training_seeds_are_described_once_for_all_methods(one, monkeypatch):
     made, whole = [], pd.DataFrame.pivot_table
     monkeypatch.setattr(pd.DataFrame, "pivot_table", lambda *given, **more: made.append(1) or whole(*given, **more))
     assert robustness.variances(retrained(one, [0.0, 1.0], repeats=3)) is not None
@@ -695,7 +695,7 @@ def test_draws_and_trainings_are_set_out_once_for_all_labels(one, monkeypatch):
     assert len(made) == 2  # one of all trainings; the draws of the method that is tried
 
 
-def test_a_glance_has_the_way_from_random_scores_to_the_best(one):
+def test_the_overview_has_the_range_from_random_scores_to_the_best(one):
     noise = np.random.default_rng(0).normal(0, 0.01, (20, 1))
     columns = {name: (noise + mean)[:, 0] for name, mean in {"a": 0, "b": 1, "worse": 6, "random": 4}.items()}
     costs = {"a": 100, "b": 10, "worse": 10, "random": 0}

@@ -1,4 +1,4 @@
-"""From Python: what a person gives, against brute force over data frames and texts; what an Explanation knows."""
+"""The Python interface: arguments against brute force over data frames and texts, and the Explanation object."""
 
 import io
 import json
@@ -87,7 +87,7 @@ def test_one_row_is_what_it_is_among_others(pipeline, explained):
         np.testing.assert_allclose(alone.scores[0], explained.scores[3], atol=1e-9)
 
 
-def test_of_a_large_background_a_hundred_rows_are_drawn_and_told(pipeline):
+def test_a_large_background_is_sampled_to_a_hundred_rows_and_reported(pipeline):
     settings = {"method": "occlusion", "background": FRAME}
     found, again = (shapeline.explain(pipeline, FRAME[:2], **settings, random_state=seed) for seed in (1, 1))
     other = shapeline.explain(pipeline, FRAME[:2], **settings, seed=2)
@@ -97,7 +97,7 @@ def test_of_a_large_background_a_hundred_rows_are_drawn_and_told(pipeline):
     assert "evaluations per instance, each averaged over 100 background rows; " in repr(found)
 
 
-def test_columns_that_the_model_does_not_take_are_left_out(pipeline):
+def test_columns_that_the_model_does_not_take_are_omitted(pipeline):
     more = FRAME.assign(survived="yes", when=pd.Timestamp(0))[["survived", *reversed(list(FRAME)), "when"]]
     found = shapeline.explain(pipeline, more[:2], "occlusion", background=more[:30])
     same = shapeline.explain(pipeline, FRAME[:2], "occlusion", background=FRAME[:30])
@@ -139,7 +139,7 @@ def test_texts_are_words_and_an_absent_one_is_deleted():
     np.testing.assert_allclose(alone.of(0)[1], together.of(1)[1], atol=1e-7)
 
 
-def test_a_word_may_stand_for_an_absent_one_and_the_text_stays_whole():
+def test_a_mask_word_replaces_a_masked_word():
     seen = []
 
     def model(texts):
@@ -203,7 +203,7 @@ def test_targets_by_name(pipeline):
     assert named.target_names == ["no", "no"]
 
 
-def test_the_draws_of_a_row_are_the_same_for_each_class(pipeline):
+def test_the_samples_of_a_row_are_the_same_for_each_class(pipeline):
     each = shapeline.explain(pipeline, FRAME[:2], budget=4, background=FRAME[:9], target="each")
     np.testing.assert_allclose(each.scores[0], -each.scores[1], atol=1e-9)
 
@@ -284,7 +284,7 @@ def test_a_mistake_names_its_argument(pipeline, arguments, words):
         (FRAME[:2], "column 'sex' holds no numbers"),
     ],
 )
-def test_what_a_network_cannot_take_is_told(inputs, words):
+def test_unsupported_inputs_of_a_network_are_refused(inputs, words):
     import torch
 
     with pytest.raises(ShapelineError, match=words):
@@ -294,7 +294,7 @@ def test_what_a_network_cannot_take_is_told(inputs, words):
 # --------------------------------------------------------------------------------------------------- what it knows
 
 
-def test_it_is_told_on_one_screen(explained):
+def test_an_explanation_prints_on_one_screen(explained):
     for told in (repr(explained), repr(explained[3])):
         assert len(told.splitlines()) <= 24 and max(map(len, told.splitlines())) <= 100
     assert "Explanation by kernel_shap of 6 instances, 5 columns" in repr(explained)
@@ -422,7 +422,7 @@ def test_a_score_file_of_a_run_is_read(tmp_path):
         shapeline.Explanation.load(tmp_path / "two.parquet")
 
 
-def test_figures_show_what_is_there(explained):
+def test_figures_show_the_available_data(explained):
     figure = explained[3].plot("waterfall")
     assert isinstance(figure, Figure)
     (axes,) = figure.axes
@@ -527,7 +527,7 @@ def by_class():
     return shapeline.explain(model, frame, "shapley", reference="zero", target="each", class_names=list("uvw"))
 
 
-def test_printed_columns_have_the_names_of_classes_whatever_they_are():
+def test_printed_columns_have_the_names_of_classes_of_any_type():
     X, names = np.random.default_rng(1).normal(size=(60, 2)), np.array(["a", "mean score, b", "mean |score|"])
     model = LogisticRegression().fit(X, names[np.arange(60) % 3])
     found = shapeline.explain(model, X[:4], "shapley", reference="zero", target="each")
@@ -566,7 +566,7 @@ def test_classes_of_an_instance_are_rows_and_not_instances(by_class):
         by_class.plot("cohort", groups=["p", "q"])
 
 
-def test_rows_are_told_apart_after_indexing_and_storing(by_class, tmp_path):
+def test_rows_are_distinguished_after_indexing_and_storing(by_class, tmp_path):
     by_class.save(tmp_path / "e.parquet")
     again = shapeline.Explanation.load(tmp_path / "e.parquet")
     assert read_ids(again) == read_ids(by_class) and read_ids(by_class[6:]) == ["y, u", "y, v", "y, w"]
@@ -622,7 +622,7 @@ def test_words_are_coloured_by_sign_and_escaped():
     assert "border-bottom" in styles["great"] and "border-top" in styles["bad"] and styles["&lt;b&gt;"] == ""
 
 
-def test_scores_that_may_be_0_are_left_out_of_a_picture(monkeypatch):
+def test_scores_that_may_be_0_are_omitted_from_an_image(monkeypatch):
     pictures = RNG.random((1, 1, 2, 2))
     found = shapeline.explain(
         lambda rows: 0.3 + 0.4 * rows[:, 0, 0, 0], pictures, "shapley", reference=np.zeros((1, 2, 2)), target=1
@@ -650,7 +650,7 @@ def test_a_regression_is_its_prediction():
     assert found.target_names == ["prediction"] * 3 and "the model's prediction" in repr(found)
 
 
-def test_a_model_that_draws_is_refused():
+def test_a_random_model_is_refused():
     """Its scores would be noise. One that draws from a seed of its own in each call is a model like any other."""
     draws = np.random.default_rng(0)
 
@@ -668,7 +668,7 @@ def test_a_model_that_draws_is_refused():
     assert np.isfinite(shapeline.explain(seeded, rows).scores).all()
 
 
-def test_ones_own_features_say_what_one_input_is():
+def test_custom_features_determine_the_shape_of_an_input():
     features = Features("word", (2,), np.array([0, 0, 1, -1], np.int32), ("lovely", "room"))
     found = shapeline.explain(opinion_of_ids, np.array([4, 5, 6, 0]), "occlusion", {"kind": "pad"}, features)
     assert found.scores.shape == (1, 2) and found.feature_names == ("lovely", "room")
@@ -678,7 +678,7 @@ def opinion_of_ids(ids):
     return (ids > 0).mean(1)
 
 
-def test_a_bar_only_where_a_person_looks_on(monkeypatch, capsys):
+def test_a_progress_bar_is_shown_only_on_a_terminal(monkeypatch, capsys):
     shapeline.explain(opinion, ["great film"] * 3, "occlusion")
     assert capsys.readouterr().err == ""
     told = []

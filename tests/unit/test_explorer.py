@@ -1,4 +1,4 @@
-"""The instance explorer's fragment: what it stores is right, safe, small, and needs nothing else."""
+"""The fragment of the instance explorer: its data are right, safe and small, and it needs no other file."""
 
 import base64
 import json

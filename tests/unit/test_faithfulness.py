@@ -104,7 +104,7 @@ def test_infidelity_agrees_with_captum():
         assert statistic(ours, name) == pytest.approx(theirs.detach().numpy(), rel=1e-3), name
 
 
-def test_drawn_sets_are_of_every_size_and_follow_the_seed():
+def test_sampled_sets_have_every_size_and_follow_the_seed():
     sets = infidelity.sample_sets(5, 2000, 0)
     sizes = sets.sum(1)
     assert set(sizes) == {1, 2, 3, 4, 5} and abs(np.mean(sizes == 1) - 0.2) < 0.05
@@ -191,7 +191,7 @@ def test_a_metric_is_given_what_its_function_names():
 
 
 @pytest.mark.parametrize("metric", ["erasure", "infidelity", "sensitivity"])
-def test_impossible_experiments_are_told_before_any_job(metric):
+def test_impossible_experiments_are_reported_before_any_job(metric):
     from shapeline.config import validation
 
     raw = {

@@ -141,7 +141,7 @@ def test_the_kind_of_data_narrows_what_fits():
     assert {kind for kinds in features.CHOICES.values() for kind in kinds} <= set(features.KINDS)
 
 
-def test_a_one_hot_group_goes_as_one():
+def test_a_one_hot_group_is_one_feature():
     card = {
         "input_shape": [5],
         "feature_names": ["age", "colour=red", "colour=green", "colour=blue", "height"],

@@ -1,4 +1,4 @@
-"""fetch(): checksum, mirrors, resume, and nothing half-written. The only address used is 127.0.0.1."""
+"""fetch(): checksums, mirrors, resumption, and no partial files. The only address used is 127.0.0.1."""
 
 import hashlib
 import logging
@@ -140,13 +140,13 @@ def test_too_long_a_file_is_refused(server, tiny, tmp_path, monkeypatch):
     assert left(tmp_path) == []
 
 
-def test_a_dropped_connection_goes_on_where_it_stopped(server, tiny, tmp_path):
+def test_a_dropped_connection_resumes(server, tiny, tmp_path):
     server.cut["/a/data.gz"] = [1000, 2000]
     assert fetch("tiny", "data.gz", tmp_path / "data.gz").read_bytes() == CONTENT
     assert [wanted for _, wanted in server.requests] == [None, "bytes=1000-", "bytes=3000-"]
 
 
-def test_a_later_call_goes_on_where_an_earlier_one_stopped(server, tiny, tmp_path):
+def test_a_later_call_resumes_an_earlier_one(server, tiny, tmp_path):
     tiny(urls=(server.url("/a/data.gz"),))
     server.cut["/a/data.gz"] = [750, 750, 750, 750]
     message = failure("tiny", "data.gz", tmp_path / "data.gz")
@@ -158,7 +158,7 @@ def test_a_later_call_goes_on_where_an_earlier_one_stopped(server, tiny, tmp_pat
     assert left(tmp_path) == ["data.gz"]
 
 
-def test_a_busy_server_is_asked_again_after_longer_and_longer_waits(server, tiny, tmp_path, waits, caplog):
+def test_a_busy_server_is_retried_with_increasing_waits(server, tiny, tmp_path, waits, caplog):
     caplog.set_level(logging.INFO)
     server.busy["/a/data.gz"] = [503, 429]
     server.cut["/a/data.gz"] = [4000]
@@ -175,7 +175,7 @@ def test_a_server_that_stays_busy_gives_way_to_the_next(server, tiny, tmp_path, 
     assert waits == [1, 2, 4]
 
 
-def test_a_plain_no_is_not_asked_again(server, tiny, tmp_path, waits):
+def test_a_refusal_is_not_retried(server, tiny, tmp_path, waits):
     server.busy["/a/data.gz"] = [403]
     assert fetch("tiny", "data.gz", tmp_path / "data.gz").read_bytes() == CONTENT
     assert len(server.requests) == 2 and waits == []

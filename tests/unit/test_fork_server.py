@@ -1,4 +1,4 @@
-"""Jobs that are forks of the server: the same as if each had started as a process of its own."""
+"""Jobs as forks of the server give the results of separate processes."""
 
 import contextlib
 import json
@@ -85,7 +85,7 @@ print(json.dumps([own, [*list_imported()]]))
     assert json.loads(without.stdout) == [[], libraries]
 
 
-def test_a_fork_has_the_arguments_folder_environment_and_files_of_who_asked(program, server, tmp_path):
+def test_a_fork_has_the_arguments_folder_environment_and_files_of_its_client(program, server, tmp_path):
     code = "import os, sys; print(sys.argv[1:], os.getcwd(), os.environ['SAID'], sys.stdin.read(), __name__)"
     done = program(f"{PARENT}; {code}", "a b", "c'", SAID="1")
     parent, told = done.stdout.splitlines()
@@ -100,7 +100,7 @@ def test_a_fork_has_the_arguments_folder_environment_and_files_of_who_asked(prog
     assert asked.stdout == "8\n"
 
 
-def test_what_a_fork_compiles_the_next_one_has(program, server, tmp_path):
+def test_code_compiled_by_a_fork_is_reused_by_the_next(program, server, tmp_path):
     """Also where nothing is to be written beside the sources: there every job would compile the whole package."""
     (tmp_path / "large.py").write_text("NUMBER = 9")
     told = "import large; print(large.__cached__)"
@@ -120,12 +120,12 @@ def test_what_a_fork_compiles_the_next_one_has(program, server, tmp_path):
         ("import atexit, sys; atexit.register(print, 'last', file=sys.stderr)", 0, "last\n"),
     ],
 )
-def test_it_ends_as_the_fork_does(program, code, status, told):
+def test_the_client_exits_with_the_status_of_the_fork(program, code, status, told):
     done = program(code)
     assert done.returncode == status and done.stderr.endswith(told)
 
 
-def test_a_fork_whose_asker_is_killed_ends_too(program):
+def test_a_fork_whose_client_is_killed_ends(program):
     asked = program("import os, time; print(os.getpid(), flush=True); time.sleep(60)", wait=False)
     fork = psutil.Process(int(asked.stdout.readline()))
     asked.send_signal(signal.SIGKILL)
@@ -133,7 +133,7 @@ def test_a_fork_whose_asker_is_killed_ends_too(program):
     asked.wait()
 
 
-def test_an_interrupt_is_the_forks_to_answer(program):
+def test_an_interrupt_is_handled_by_the_fork(program):
     """Both get it at a terminal; the one that waits has to tell how the fork ended."""
     code = """
 import os, signal, sys, time
@@ -152,12 +152,12 @@ time.sleep(60)
 @pytest.mark.parametrize(
     "environment", [{fork_server.SOCKETS: ""}, {fork_server.SOCKETS: "/nowhere"}, {"OMP_NUM_THREADS": "2"}]
 )
-def test_where_no_server_answers_the_program_runs_by_itself(program, server, environment):
+def test_without_a_server_the_program_runs_in_its_own_process(program, server, environment):
     done = program(PARENT, **environment)
     assert done.returncode == 0 and int(done.stdout) == os.getpid()
 
 
-def test_another_interpreter_is_not_the_servers(program, server, tmp_path):
+def test_another_interpreter_is_not_served(program, server, tmp_path):
     (tmp_path / "python").symlink_to(sys.executable)
     assert int(program(PARENT, python=str(tmp_path / "python")).stdout) == os.getpid()
 
@@ -173,7 +173,7 @@ def test_the_client_imports_nothing_large():
     assert (client.SOCKETS, client.MAX_REQUEST_BYTES) == (fork_server.SOCKETS, fork_server.MAX_REQUEST_BYTES)
 
 
-def test_a_job_moves_to_the_server_with_its_libraries(program, server):
+def test_a_job_is_sent_to_the_server_with_its_libraries(program, server):
     code = f"""
 import sys
 sys.path.insert(0, {str(Path(fork_server.__file__).parents[2])!r})
@@ -199,7 +199,7 @@ sys.exit(4)
         ({"source": "file.py:build", "framework": "function"}, "base"),
     ],
 )
-def test_a_training_moves_to_the_server_of_its_libraries(monkeypatch, root, entry, expected):
+def test_a_training_is_sent_to_the_server_with_its_libraries(monkeypatch, root, entry, expected):
     """Importing any of these takes longer than most trainings; of a function's packages the card tells."""
     asked = []
 
@@ -223,7 +223,7 @@ def test_no_server_is_started_for_a_few_jobs(monkeypatch):
     assert fork_server.start(1000) == ""
 
 
-def test_the_server_ends_with_who_started_it(tmp_path):
+def test_the_server_ends_with_its_parent(tmp_path):
     code = f"""
 import os, sys, time
 sys.path.insert(0, {str(Path(fork_server.__file__).parents[2])!r})
@@ -246,7 +246,7 @@ time.sleep(60)
     assert not os.path.exists(folder)
 
 
-def test_a_server_that_nobody_asks_ends_and_who_asks_later_has_another(program):
+def test_an_idle_server_ends_and_a_later_request_starts_another(program):
     """TensorFlow's holds 600 MB, all through a run of which a minute needs it."""
     folder, root = tempfile.mkdtemp(prefix="shapeline-"), str(Path(fork_server.__file__).parents[2])
     short = f"import sys; sys.path.insert(0, {root!r}); from shapeline.fork_server import server as fork_server"

@@ -1,4 +1,4 @@
-"""TensorFlow and torch in one process, where triton is installed as it is with the CUDA builds of torch."""
+"""TensorFlow and torch in one process, with triton installed as in the CUDA builds of torch."""
 
 import os
 import subprocess

@@ -1,6 +1,6 @@
-"""Configurations and files near valid ones: a line that says what is wrong, or a result; nothing else, in little time.
+"""Configurations and files near valid ones give an error line or a result within a short time.
 
-Hypothesis makes them. Of each kind some are tried in every run of the tests, the same ones, and more with `-m real`.
+Hypothesis generates them: the same few of each kind in every run of the tests, and more with `-m real`.
 """
 
 import copy
@@ -441,7 +441,7 @@ PICTURES = [
 
 @cases(250, st.tuples(st.sampled_from(PICTURES), st.lists(CUT, max_size=4), st.sampled_from(["rgb", "grey"])))
 @pytest.mark.filterwarnings("ignore")
-def test_a_picture_near_a_valid_one(case):
+def test_an_image_near_a_valid_one(case):
     content, cuts, color = case
     bounded(lambda: images.decode("p", pieces(content, cuts), (5, 6), "crop", color))
 

@@ -46,7 +46,7 @@ def folder(tmp_path, root, monkeypatch):
     return tmp_path
 
 
-def test_a_gallery_is_made_of_pages(folder, capsys):
+def test_a_gallery_is_generated_from_pages(folder, capsys):
     assert gallery.main([str(folder)]) == 0
     text = (folder / "docs/gallery.md").read_text()
     row = next(line for line in text.splitlines() if "](#imdb)" in line)

@@ -94,7 +94,7 @@ def test_shares_of_a_round_are_all_coalitions_once(tmp_path, file, function):
     np.testing.assert_array_equal(np.concatenate(again["scores"]), np.concatenate(whole["scores"]))
 
 
-def test_rounds_evaluate_what_an_adaptive_budget_asks_next(tmp_path, file):
+def test_rounds_evaluate_the_next_coalitions_of_an_adaptive_budget(tmp_path, file):
     settings = settings_of(file, "build", {"method": "gp_shapley"}, budget={"error": 1e-9, "max_budget": 10})
     earlier = []
     for number in range(4):
@@ -121,7 +121,7 @@ def test_failed_evaluations_are_a_row_or_stop_the_job(tmp_path, file):
         job_of(tmp_path, settings, "exact").explain_shard(0, 1, "fail", None)
 
 
-def test_values_outlive_a_job_and_an_edit_of_the_file_makes_them_anew(tmp_path, file):
+def test_values_outlive_a_job_and_an_edit_of_the_file_recomputes_them(tmp_path, file):
     settings = settings_of(file, "build", {"method": "shapley"})
     asked, store = tmp_path / "asked.txt", str(tmp_path / "rows")
     job_of(tmp_path, settings, "exact", store).explain_shard(0, 1, "fail", None)

@@ -21,7 +21,7 @@ def test_scores_have_a_row_per_player_and_an_interval_per_method():
     np.testing.assert_allclose(np.array(whiskers)[:, :, 0], [[3 - 0.98, 3 + 0.98], [-1.196, -0.804]])
 
 
-def test_convergence_draws_what_is_known():
+def test_convergence_plots_known_values():
     rows = [("a", 10, 0.4, np.nan), ("a", 20, 0.2, np.nan), ("b", 10, np.nan, 0.3)]
     frame = pd.DataFrame(rows, columns=["method", "evaluations", "predicted", "actual"])
     [axes] = games.convergence(frame, styles(ENTRIES), "nats").axes

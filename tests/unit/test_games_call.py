@@ -352,7 +352,7 @@ def test_failing_evaluations_are_tried_again_and_then_reported(tmp_path):
             shapeline.shapley_values(bad, 9, 40, **settings)
 
 
-def test_a_game_says_what_it_is():
+def test_a_game_has_a_printed_description():
     game = table_game(4, 2)
 
     class Game:

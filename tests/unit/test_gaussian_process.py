@@ -257,7 +257,7 @@ def test_a_smaller_budget_is_a_prefix(d):
     assert all((~mask).tobytes() in rows for mask in masks) or len(masks) % 2
 
 
-def test_near_all_coalitions_are_drawn_in_the_order_of_a_smaller_budget():
+def test_nearly_all_coalitions_are_sampled_in_the_order_of_a_smaller_budget():
     d = 12
     every = draw_pairs(d, 2**d, seed=3)
     assert len(np.unique(every, axis=0)) == 2**d
@@ -304,7 +304,7 @@ def test_chosen_pairs_favour_no_feature_and_differ_by_seed():
     assert np.ptp(np.mean(alone, axis=0)[1:]) < 0.2  # six standard errors; each pair's member with the first feature
 
 
-def test_at_2d_every_feature_is_seen_and_the_lone_ones_are_guessed():
+def test_at_2d_every_feature_is_covered_and_single_ones_are_predicted():
     d = 9
     masks = draw_pairs(d, 2 * d, seed=0)
     assert len(masks) == 2 * d and (masks.sum(axis=1) == 1).sum() == d and (masks.sum(axis=1) == d - 1).sum() == d - 2
@@ -431,7 +431,7 @@ def test_many_pairs_share_three_factorisations(monkeypatch):
     np.testing.assert_allclose(found.scores.sum(axis=1), values[:, 1] - values[:, 0], atol=1e-12)
 
 
-def test_the_cheap_form_is_the_posterior_mean_at_its_relevances():
+def test_the_linear_readout_is_the_posterior_mean_at_its_relevances():
     d, budget = 8, 40
     game = smooth_game(d, 3)
     design = designs.gp_shapley(d, budget, seed=5, relevance=0.2, rest=1e-2)
@@ -539,7 +539,7 @@ def test_intervals_hold_where_what_a_curve_leaves_is_main_effects():
     assert 0.85 < np.sqrt((sure**2).mean() / (error**2).mean()) < 1.5
 
 
-def test_held_out_errors_count_by_the_share_of_their_size_that_is_left():
+def test_held_out_errors_are_weighted_by_the_unevaluated_share_of_their_size():
     """A size of which all pairs are evaluated errs no more, so its held-out errors say nothing of the scores."""
     d = 8
     rng = np.random.default_rng(0)
@@ -558,7 +558,7 @@ def test_held_out_errors_count_by_the_share_of_their_size_that_is_left():
     assert found < process.RESIDUAL_FACTOR and with_noise < 1.2 * process.RESIDUAL_FACTOR
 
 
-def test_half_of_the_difference_between_variances_is_believed():
+def test_half_of_the_difference_between_variances_is_used():
     np.testing.assert_allclose(fit.level(np.array([[1.0, 4.0, 16.0], [0.0, 0.0, 0.0]])), [[3.0, 6.0, 12.0], [0, 0, 0]])
 
 
@@ -578,7 +578,7 @@ def test_a_jump_at_the_ends_is_suspected_at_pairs_that_are_not_seen(slope):
 
 
 @pytest.mark.parametrize(("name", "times"), [("diabetes", 24), ("digits", 8)])
-def test_intervals_hold_where_the_rest_is_much_and_where_it_is_little(name, times):
+def test_intervals_cover_for_large_and_small_higher_order_terms(name, times):
     played = accuracy_games.game(name, 12)
     errors, uncertainty = [], []
     for draw in range(3):
@@ -605,7 +605,7 @@ def test_a_value_of_the_empty_coalition_by_convention_spoils_no_other_score():
     assert (np.abs(error) <= 1.96 * found.standard_error).mean() > 0.88
 
 
-def test_what_depends_on_the_size_alone_spoils_no_score(monkeypatch):
+def test_a_term_of_the_size_alone_changes_no_score(monkeypatch):
     d = 9
     size = games.linear(np.ones(d)).astype(int)
     tables = []

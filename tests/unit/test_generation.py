@@ -126,7 +126,7 @@ def test_prompts_without_a_template_and_placeholders(model, plain):
     np.testing.assert_allclose(found.scores, shapley_of(values, 3), atol=1e-4)
 
 
-def test_parts_of_a_prompt_by_characters_whatever_the_pieces(model, plain):
+def test_parts_of_a_prompt_are_found_by_characters_for_any_tokens(model, plain):
     """Removed by characters: pieces of the tokenizer span the borders of these parts."""
     text, spans = "The ferry runs every hour.", [(4, 7), (7, 9), (10, 14)]
     pieces = plain(text, return_offsets_mapping=True)["offset_mapping"]

@@ -1,4 +1,4 @@
-"""On a GPU networks, gradients, trees, language models and trainings have the numbers of the CPU, as float32 goes."""
+"""On a GPU networks, gradients, trees, language models and trainings give the numbers of the CPU within float32."""
 
 import copy
 import time

@@ -1,4 +1,4 @@
-"""Expected gradients, DeepLIFT, Grad-CAM and SmoothGrad: by hand, complete, the same in both frameworks and batches."""
+"""Expected gradients, DeepLIFT, Grad-CAM and SmoothGrad: by hand, complete, equal in both frameworks and batches."""
 
 import contextlib
 import copy
@@ -206,7 +206,7 @@ def test_every_complete_method_flags_a_large_gap(digits, framework):
     assert questions.attribute(digits[framework], *asked[1:3], settings, *asked[4:])[0].warning == [None] * 5
 
 
-def test_deep_lift_has_a_rule_for_every_module_that_acts_on_each_number_alone():
+def test_deep_lift_has_a_rule_for_every_elementwise_module():
     reference = Reference(RNG.normal(size=(2, 4)).astype(np.float32))
     shrinking = nn.Softshrink, nn.Tanhshrink, nn.Threshold, nn.RReLU
     for kind in dict.fromkeys((*torch_gradients.ELEMENTWISE, *shrinking)):
@@ -273,7 +273,7 @@ def test_maps_are_stretched_as_torch_does(sides):
 
 
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
-def test_grad_cam_takes_a_layer_by_name_and_names_those_that_there_are(digits, framework):
+def test_grad_cam_accepts_a_layer_by_name_and_lists_the_existing_ones(digits, framework):
     asked = digits[framework], IMAGES, TARGETS, PATCHES
     last = GRADIENTS[framework].grad_cam(*asked)[0]
     assert np.abs(GRADIENTS[framework].grad_cam(*asked, layer="0")[0] - last).max() > 1e-3
@@ -328,13 +328,13 @@ def test_an_error_of_the_networks_own_stays_what_it_is():
         torch_gradients.grad_cam(Classifier("torch", "net", Wrong(True), 3), IMAGES, TARGETS, PATCHES)
 
 
-def test_a_method_of_torch_says_what_to_do_with_a_tensorflow_model(digits):
+def test_a_method_of_torch_refuses_a_tensorflow_model_with_the_remedy(digits):
     reference = Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match="is a tensorflow one; give it in torch, or use expected_gradients or"):
         questions.attribute(digits[1], IMAGES, TARGETS, {"method": "deep_lift"}, PATCHES, reference, on_error="fail")
 
 
-def test_a_layer_that_there_is_not_stops_the_job(digits):
+def test_a_missing_layer_stops_the_job(digits):
     reference, settings = Reference(np.zeros((1, 1, 8, 8), np.float32)), {"method": "grad_cam", "layer": "nine"}
     with pytest.raises(ShapelineError, match="no layer 'nine'"):
         questions.attribute(digits[0], IMAGES, TARGETS, settings, PATCHES, reference, on_error="record")
@@ -400,7 +400,7 @@ def test_twins_agree_also_in_passes_of_other_sizes(digits, text, monkeypatch):
                     np.testing.assert_allclose(*gaps, atol=1e-4)
 
 
-def test_draws_are_an_instances_own(digits):
+def test_samples_are_independent_per_instance(digits):
     """Neither the shard nor the neighbours change them; another seed does."""
     reference = Reference(RNG.random((2, 1, 8, 8), dtype=np.float32))
     model, module = digits[0], torch_gradients
@@ -431,7 +431,7 @@ def test_expected_gradients_of_tokens_are_complete(text, framework):
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_every_method_runs_on_every_architecture_of_pictures(architecture):
+def test_every_method_runs_on_every_architecture_of_images(architecture):
     """The complete ones give what the model gains."""
     shape = SHAPES[architecture]
     model = architectures.build(architecture, seed=1)
@@ -499,7 +499,7 @@ def refused(raw: dict) -> str:
     return str(caught.value)
 
 
-def test_what_a_method_cannot_explain_is_told_before_any_job(default):
+def test_unsupported_models_of_a_method_are_reported_before_any_job(default):
     raw = copy.deepcopy(default)
     (name, experiment) = next((k, e) for k, e in raw["experiments"].items() if e["features"]["kind"] == "word")
     experiment["methods"] |= {"deep": {"method": "deep_lift"}, "cam": {"method": "grad_cam"}}

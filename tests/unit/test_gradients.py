@@ -1,4 +1,4 @@
-"""Gradients worked out by hand, integrated gradients that are complete, and the same numbers from both frameworks."""
+"""Gradients computed by hand, complete integrated gradients, and equal numbers in both frameworks."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""The graph beside a network's weights says what the network says, and is used where it is that of these weights."""
+"""The graph beside a network's weights gives the network's outputs, and is used only if it is of these weights."""
 
 import json
 import multiprocessing
@@ -60,7 +60,7 @@ def stored(folder, name: str = "mlp", task: str = "classification", seed: int = 
 
 
 @pytest.mark.parametrize("name, task", NETWORKS)
-def test_values_are_those_of_the_network_in_that_form(tmp_path, name, task):
+def test_values_are_those_of_the_network_in_that_backend(tmp_path, name, task):
     """Of every kind of value, of one and more rows of a reference, of one's own, and of those that hang on what is
     present; masks shared and not; the logits bit for bit."""
     _, shape, ids = SIZES[name]
@@ -94,7 +94,7 @@ def test_values_are_those_of_the_network_in_that_form(tmp_path, name, task):
     np.testing.assert_allclose(graph._outputs(rows, 3), network._outputs(rows, 3), atol=1e-5)
 
 
-def test_large_questions_are_cut_and_not_a_number_is_named(tmp_path, monkeypatch):
+def test_large_evaluations_are_split_and_nan_is_reported(tmp_path, monkeypatch):
 
     path = stored(tmp_path)
     network, graph = storage.load(path), storage.read_graph(path)
@@ -114,7 +114,7 @@ def test_large_questions_are_cut_and_not_a_number_is_named(tmp_path, monkeypatch
         questions.values(graph, rows, reference, np.eye(30, dtype=bool)[[0, 4]], features, targets=np.zeros(5, int))
 
 
-def test_where_memory_runs_out_fewer_rows_are_asked(tmp_path, monkeypatch):
+def test_rows_per_call_decrease_when_memory_runs_out(tmp_path, monkeypatch):
     graph = storage.read_graph(stored(tmp_path))
     features, rows = Features("column", (30,), np.arange(30, dtype=np.int32)), drawn(2, (30,), 0)
     asked = rows, Reference(drawn(1, (30,), 0)), RANDOM.random((50, 30)) < 0.5, features
@@ -244,7 +244,7 @@ def test_a_graph_that_is_not_of_these_weights_is_not_used(tmp_path, caplog, atta
     assert "model.onnx is not used, the network itself is: " in caplog.text
 
 
-def test_damaged_weights_are_told_whatever_the_graph_says(tmp_path):
+def test_corrupt_weights_are_reported_even_with_a_valid_graph(tmp_path):
     path = stored(tmp_path)
     content = bytearray((tmp_path / "weights.safetensors").read_bytes())
     content[-5] ^= 1
@@ -298,7 +298,7 @@ def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch, caplog):
     assert "no model.onnx: log-probabilities differ by" in caplog.text and storage.read_graph(path) is None
 
 
-def test_a_job_starts_by_the_graph_where_it_asks_values_alone_in_that_form_on_the_cpu(tmp_path, monkeypatch):
+def test_a_job_uses_the_graph_if_it_needs_only_values_on_the_cpu(tmp_path, monkeypatch):
     path, instances = stored(tmp_path), str(tmp_path / "instances.parquet")
     seen = []
     monkeypatch.setattr(job_environment, "list_visible_devices", lambda: seen)

@@ -1,4 +1,4 @@
-"""h-Shap and Partition in the pipeline: any framework, features and value; features of a method's own; timing."""
+"""h-Shap and Partition in the pipeline: any framework, features and value; features of a method; timing."""
 
 import dataclasses
 import itertools
@@ -66,7 +66,7 @@ def explain(model, inputs, settings, features, targets=None, reference=None, **m
 
 
 @pytest.mark.parametrize("sides", [(8, 8), (1, 13), (13, 1), (7, 11), (2, 2)])
-def test_h_shap_finds_what_decides_and_says_what_it_cost(sides):
+def test_h_shap_finds_the_relevant_cells_and_reports_its_cost(sides):
     """Odd, prime and one-pixel-high images; through predict_proba, on all that the registry says."""
     decisive = np.zeros(sides, bool)
     decisive[-1, -1] = decisive[0, 0] = True
@@ -192,7 +192,7 @@ def test_memory_that_runs_out_halves_the_crops(monkeypatch):
         evaluate(np.array([0, 1]), np.tile([0, 4, 0, 4], (2, 1, 1)))
 
 
-def test_a_table_of_windows_is_not_made_for_single_coalitions(monkeypatch):
+def test_windows_are_not_tabulated_for_single_coalitions(monkeypatch):
     sizes = {"vocabulary": 20, "length": 12, "embedding": 4, "filters": 5, "hidden": 5}
     model, inputs = (
         architectures.build("word_cnn", **sizes),
@@ -301,7 +301,7 @@ def test_partition_is_that_of_the_library(sides, channels):
         assert np.ptp(expected) > 1e-2
 
 
-def test_a_batch_of_instances_is_each_alone():
+def test_a_batch_of_instances_equals_single_instances():
     model, inputs, features = network(7, 11), pictures(5, 7, 11), pixels(7, 11)
     for settings in ({"method": "partition", "evaluations": 40}, {"method": "h_shap", "min_size": 2}):
         together = explain(model, inputs, settings, features)
@@ -432,7 +432,7 @@ SUPERPIXELS = {"kind": "superpixel", "segments": 8}
         ({"timing": "each"}, "unknown value 'each'"),
     ],
 )
-def test_mistakes_are_told_before_any_job(changes, words):
+def test_mistakes_are_reported_before_any_job(changes, words):
     with pytest.raises(ShapelineError, match=words):
         validation.load(experiment(**changes))
 
@@ -478,7 +478,7 @@ def test_a_node_costs_fourteen_evaluations_and_values_are_used_again():
     assert found.evaluations[0] == inner.rows == 2 + 14 * len(split)
 
 
-def test_seconds_have_an_interval_where_each_instance_was_timed_alone():
+def test_seconds_have_an_interval_where_each_instance_was_timed_separately():
     from types import SimpleNamespace
 
     import pandas as pd
@@ -507,7 +507,7 @@ def test_seconds_have_an_interval_where_each_instance_was_timed_alone():
     assert "to" not in shown["batch"] and shown["per_instance"] == "20.0 (10.0 to 30.0)"
 
 
-def test_partition_splits_what_speaks_against_as_soon_as_what_speaks_for():
+def test_partition_splits_negative_nodes_as_early_as_positive_ones():
     """One cell of -3 and one of +1, no more than four splits: those of the negative cell's nodes."""
     weights = np.zeros((1, 16))
     weights[0, 2], weights[0, 13] = -3, 1

@@ -216,7 +216,7 @@ def test_product_of_the_authors_code():
 # --- thresholds and counts ---
 
 
-def test_every_coalition_is_asked_once():
+def test_every_coalition_is_evaluated_once():
     asked = []
 
     def game(masks):
@@ -228,7 +228,7 @@ def test_every_coalition_is_asked_once():
     assert len(set(asked)) == len(asked)
 
 
-def test_one_call_a_level():
+def test_one_call_per_level():
     calls = []
 
     def evaluate(instances, rectangles):
@@ -500,7 +500,7 @@ def test_values_are_the_engines(form, value, reference, layers, caplog):
 
 
 @pytest.mark.parametrize("layers", LAYERS)
-def test_a_batch_of_pictures_is_one_game_each(layers, monkeypatch):
+def test_a_batch_of_images_is_one_game_each(layers, monkeypatch):
     monkeypatch.setattr(torch_evaluator, "MAX_CODE_BYTES", 16 * 25 * 50)  # blocks of 50 pairs
     model, inputs, targets = picture_model(layers), pictures(4), np.array([0, 2, 1, 2])
     reference, shifts = Reference(pictures(2, seed=9)), [(0, 0), (3, 5)]
@@ -657,7 +657,7 @@ def test_a_forest_on_a_model():
         assert alone.saliency.any()
 
 
-def test_large_pictures_hold_no_masks():
+def test_large_images_need_no_masks():
     """1200x1600: the rectangles are all there is; an image's masks at s = 75 would be 27 MB a node."""
     bright = lambda rows: rows[:, 0, 700:710, 320:330].mean(axis=(1, 2))  # noqa: E731
     model = adapters.wrap(lambda rows: bright(rows).clip(0, 1))

@@ -1,4 +1,4 @@
-"""CIFAR-10's binary archive and one's own images in class folders: the right pixels, and one clear line otherwise."""
+"""CIFAR-10's binary archive and custom images in class folders: the right pixels, or one clear line."""
 
 import gzip
 import itertools
@@ -176,7 +176,7 @@ def test_the_official_archive_is_verified(tmp_path):
 # ---- class folders
 
 
-def test_class_folders_become_classes_and_parts_are_drawn(tmp_path, folder):
+def test_class_folders_become_classes_and_parts_are_sampled(tmp_path, folder):
     card, data = prepared(tmp_path, "image_folder", folder(n=10))
     assert card["classes"] == ["deer", "horse"] and card["kind"] == "image" and card["input_shape"] == [3, 12, 10]
     assert card["counts"]["test"] == {"deer": 3, "horse": 3} and card["licence"] == "" and "notes" not in card
@@ -221,7 +221,7 @@ def test_folder_tar_and_zip_are_the_same(tmp_path):
         np.testing.assert_array_equal(other.split, data.split)
 
 
-def test_what_is_no_picture_is_ignored_and_counted(tmp_path, folder):
+def test_what_is_no_image_is_ignored_and_counted(tmp_path, folder):
     changes = {
         "README.txt": b"x",
         "deer/list.csv": b"x",
@@ -241,7 +241,7 @@ def test_split_folders_have_several_names(tmp_path, folder):
         assert data.split.tolist() == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_single_split_folder_says_nothing_of_the_split(tmp_path, folder):
+def test_a_single_split_folder_does_not_determine_the_split(tmp_path, folder):
     card, _ = prepared(tmp_path, "image_folder", folder(parts=("train",)))
     assert card["notes"] == ["all images lie in train, so the parts are drawn"]
     assert card["counts"]["test"]["deer"] == 2
@@ -270,7 +270,7 @@ def test_sizes_are_height_and_width(tmp_path, folder):
     assert cut.inputs.shape[2:] == (10, 8) and cut.inputs[5].min() > 0.8, "only the middle is left"
 
 
-def test_a_reduced_picture_is_averaged_over_its_area():
+def test_a_reduced_image_is_averaged_over_its_area():
     board = np.indices((64, 64)).sum(axis=0) % 2 * 255
     pixels = images.decode("x", encoded(board), (8, 8), color="grey")
     assert pixels.shape == (1, 8, 8) and (np.abs(pixels.astype(int) - 127) <= 2).all()
@@ -288,7 +288,7 @@ def test_grey_where_colour_is_expected(tmp_path, folder):
     assert np.rint(255 * data.inputs[data.ids == 10]).max() == 90
 
 
-def test_transparent_and_strange_pictures_are_refused_and_opaque_ones_are_read(tmp_path, folder):
+def test_transparent_and_strange_images_are_refused_and_opaque_ones_are_read(tmp_path, folder):
     colour = painted(COLOURS["deer"])
     opaque = np.dstack([colour, np.full(colour.shape[:2], 255)])
     seen = np.dstack([colour, np.full(colour.shape[:2], 254)])
@@ -312,7 +312,7 @@ def test_transparent_and_strange_pictures_are_refused_and_opaque_ones_are_read(t
     np.testing.assert_array_equal(found.transpose(1, 2, 0), np.asarray(palette.convert("RGB")))
 
 
-def test_a_picture_is_turned_as_its_camera_says():
+def test_an_image_is_rotated_by_its_metadata():
     from PIL import Image
 
     exif = Image.Exif()
@@ -327,7 +327,7 @@ def test_a_picture_is_turned_as_its_camera_says():
 
 
 @pytest.mark.parametrize("form", [{}, {"progressive": True}, {"form": "PNG"}])
-def test_no_truncated_picture_is_ever_read(form):
+def test_no_truncated_image_is_ever_read(form):
     pixels = np.random.default_rng(0).integers(0, 255, (24, 32, 3))
     content = encoded(pixels, **{"form": "JPEG", **form})
     whole = images.decode("x", content)
@@ -363,7 +363,7 @@ def test_damage_ends_in_one_known_error(form):
             assert "\n" not in str(error)
 
 
-def test_a_corrupt_picture_stops_or_is_skipped_named_and_counted(tmp_path, folder, caplog):
+def test_a_corrupt_image_stops_or_is_skipped_named_and_counted(tmp_path, folder, caplog):
     good = encoded(painted(COLOURS["deer"]), "JPEG")
     bad = {"deer/cut.jpg": good[: len(good) // 2], "horse/page.png": b"<html>", "horse/empty.jpeg": b""}
     path = folder(bad)
@@ -381,7 +381,7 @@ def test_a_corrupt_picture_stops_or_is_skipped_named_and_counted(tmp_path, folde
 # ---- folders that are wrong
 
 
-def test_a_class_folder_without_pictures_is_named(tmp_path, folder):
+def test_a_class_folder_without_images_is_named(tmp_path, folder):
     path = folder()
     (path / "frog").mkdir()
     assert "the folder frog holds no image (.jpg, .jpeg, .png) that can be read; fill it or remove it" in refused(
@@ -574,14 +574,14 @@ def test_the_configuration_knows_the_shape_from_size(folder):
     assert "Did you mean 'resize'?" in told(raw)
 
 
-def test_the_configuration_refuses_what_no_picture_can_mend(folder, tmp_path):
+def test_the_configuration_refuses_values_that_fit_no_image(folder, tmp_path):
     raw = experiment(tmp_path / "elsewhere", size=[16, 24])
     assert f"datasets.pets.path: there is nothing at {tmp_path / 'elsewhere'}" in told(raw)
     del raw["datasets"]["pets"]["path"]
     assert "datasets.pets: dataset key 'path': source 'image_folder' reads data of your own" in told(raw)
 
 
-def test_a_picture_more_or_less_shows_in_the_inputs_of_the_job(folder):
+def test_an_additional_or_missing_image_changes_the_inputs_of_the_job(folder):
     path = folder(parts=("train", "test"))
     raw = experiment(path, size=[16, 24])
     raw["experiments"]["pets"]["budget"] = 4
@@ -636,7 +636,7 @@ def test_ten_digits_of_the_real_mnist(real_data, tmp_path):
     np.testing.assert_array_equal(np.array([3, 8])[two.labels], data.labels[two.ids])
 
 
-def test_the_example_of_cifar_copies_is_valid_and_says_lossy(real_data, root, default, monkeypatch):
+def test_the_example_of_cifar_copies_is_valid_and_states_that_it_is_lossy(real_data, root, default, monkeypatch):
     monkeypatch.setenv("SHAPELINE_DATA", str(real_data("cifar10", "cifar10_deer_horse_jpg.tar.gz").parents[1]))
     own = yaml.safe_load((root / "examples" / "cifar_copies.yaml").read_text())
     loaded = validation.load(

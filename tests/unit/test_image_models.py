@@ -120,7 +120,7 @@ def test_weights_come_from_the_seed_and_survive_a_file(architecture, tmp_path):
 
 
 @pytest.mark.parametrize("architecture", LARGER)
-def test_every_form_of_the_engine_gives_the_same(architecture):
+def test_every_backend_of_the_engine_gives_the_same(architecture):
     model, inputs = architectures.build(architecture, classes=2), some(SHAPES[architecture])
     expected, reference = model.log_probs(inputs), Reference(np.zeros((1, *SHAPES[architecture]), np.float32))
     for form in ("channels_last", "onnx"):
@@ -194,7 +194,7 @@ def test_mistakes_are_named(call, words):
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_large_pictures_go_through_in_small_batches(monkeypatch):
+def test_large_images_are_evaluated_in_small_batches(monkeypatch):
     seen = []
     monkeypatch.setattr(torch_models, "PASS_BYTES", {"cpu": 4 * 3 * 24 * 24 * 5})
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2))
@@ -345,7 +345,7 @@ class Recorder(nn.Module):
 
 
 @pytest.mark.parametrize("axes", [["flip_horizontal"], ["flip_vertical"], ["flip_horizontal", "flip_vertical"]])
-def test_flips_are_made_of_training_rows_alone(axes):
+def test_only_training_rows_are_flipped(axes):
     n, picture = 400, np.array([[1, 2], [3, 4]], np.float32)
     data = SimpleNamespace(
         inputs=np.tile(picture, (n, 1, 1, 1)),
@@ -370,7 +370,7 @@ def test_flips_are_made_of_training_rows_alone(axes):
     assert all(torch.equal(a, b) for a, b in zip(whole.module.trained, again.module.trained, strict=True))
 
 
-def test_only_pictures_are_flipped():
+def test_only_images_are_flipped():
     rows = SimpleNamespace(inputs=np.zeros((30, 5), np.float32), labels=np.arange(30) % 2, split=np.arange(30) % 3)
     with pytest.raises(ShapelineError, match="augment flips images"):
         training.fit(architectures.build("mlp", inputs=5), rows, {"augment": ["flip_horizontal"]})
@@ -479,7 +479,7 @@ def entry(**model):
         ),
     ],
 )
-def test_impossible_models_are_told_before_any_job(model, words):
+def test_impossible_models_are_reported_before_any_job(model, words):
     with pytest.raises(ShapelineError) as caught:
         validation.load(entry(**model))
     assert any(line.startswith(words) for line in str(caught.value).splitlines()), str(caught.value)

@@ -1,4 +1,4 @@
-"""Sections on images: what is masked and in which colour, misclassified images, mean maps."""
+"""Sections on images: masked pixels and their colours, misclassified images, mean maps."""
 
 import dataclasses
 import re
@@ -56,7 +56,7 @@ def test_ink_is_dark_and_photographs_are_as_they_are(results):
         assert f"red where {'there was' if word == 'ink' else 'they were'} {word}" in images.sections(one).data
 
 
-def test_the_grid_has_rows_of_15_and_20_percent_an_instance_and_says_what_failed(results):
+def test_the_grid_has_rows_of_15_and_20_percent_per_instance_and_reports_failures(results):
     drawing = images.draw_masked(results, results.instances.head(3))
     [axes], [shown] = drawing.axes, drawing.artists
     failed = [text for text in axes.texts if text.get_text() == "failed"]
@@ -74,7 +74,7 @@ def test_the_grid_has_rows_of_15_and_20_percent_an_instance_and_says_what_failed
     assert len(shown.tiles) == 3 * (1 + 3) - 1
 
 
-def test_misclassified_pictures_are_shown_or_said_to_be_none(results):
+def test_misclassified_images_are_shown_or_reported_as_none(results):
     page = images.mistakes_section(results).data  # the folder has one
     assert "wrong on 1 of the 12 explained images" in page and "<figure>" in page and "are shown" not in page
     right = results.instances.assign(prediction=results.instances["label"])
@@ -100,14 +100,14 @@ def test_mean_maps_are_the_means_of_the_maps(results):
             np.testing.assert_allclose(found.reshape(8, 8)[::2, ::2].ravel(), np.mean(scores, 0))
 
 
-def test_only_a_page_that_leaves_classes_out_says_so(results, monkeypatch):
+def test_only_a_page_with_omitted_classes_reports_it(results, monkeypatch):
     monkeypatch.setattr(images, "MAX_CLASSES", 2)  # as many as there are
     assert "classes are shown" not in images.mean_section(results).data
     monkeypatch.setattr(images, "MAX_CLASSES", 1)
     assert "The first 1 classes are shown." in images.mean_section(results).data
 
 
-def test_every_caption_of_signed_colours_says_which_scores_have_no_sign(results):
+def test_every_caption_of_signed_colours_names_unsigned_scores(results):
     def captions(**entries: dict) -> list[str]:
         scores = {entry: results.scores["exact"] for entry in entries}
         other = dataclasses.replace(results, entries=entries, scores=scores)
@@ -141,7 +141,7 @@ def test_other_data_have_no_sections(tmp_path):
     assert images.sections(table).data == ""
 
 
-def test_without_a_model_there_are_no_mistakes(results):
+def test_without_a_model_the_section_of_mistakes_is_empty(results):
     rows = pd.DataFrame({**results.instances, "prediction": results.instances["label"]})
     page = images.sections(dataclasses.replace(results, model_card={}, instances=rows)).data
     assert "gets wrong" not in page and "Mean maps" in page and "predicted" not in page

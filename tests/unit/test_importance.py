@@ -24,7 +24,7 @@ def scores_of(results, entry):
     return np.stack(experiment.select_scores(results.scores[entry], results.instances["instance"]))
 
 
-def test_what_is_remembered_is_computed_once_per_experiment():
+def test_cached_results_are_computed_once_per_experiment():
     calls = []
 
     @experiment.remember

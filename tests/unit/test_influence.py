@@ -1,4 +1,4 @@
-"""The measures against per-point loops written from the formulas, theorems 5.1 and 6.1, and what bad input does."""
+"""The measures against loops per point by the formulas, theorems 5.1 and 6.1, and bad input."""
 
 import functools
 import itertools
@@ -366,7 +366,7 @@ def test_counterfactual_equals_the_formula(high):
     assert expected.min() > 0
 
 
-def test_counterfactual_is_0_on_sparse_data_and_says_so():
+def test_counterfactual_is_0_on_sparse_data_with_a_warning():
     with pytest.warns(UserWarning, match="too sparse"):
         assert not influence.counterfactual(np.random.default_rng(0).random((50, 5)), np.arange(50)).any()
 
@@ -390,7 +390,7 @@ def test_augmented_data_run_through_a_measure():
     assert scores[0] * known[border] > 5 * np.abs(scores[2])
 
 
-def test_shifted_picture_is_clipped_and_visible():
+def test_shifted_image_is_clipped_and_visible():
     random = np.random.default_rng(0)
     x, phi = random.random((2, 100)), 1e-9 * random.normal(size=(2, 100))
     phi[1] = 0
@@ -472,7 +472,7 @@ def test_any_two_labels_are_classes(pair):
     np.testing.assert_array_equal(found, influence.mim(points, X, classes))
 
 
-def test_a_sigma_that_underflows_says_so():
+def test_a_sigma_that_underflows_gives_a_warning():
     points, X, classes, *_ = data(4)
     points = X[10:12]
     for dtype in TOLERANCE:

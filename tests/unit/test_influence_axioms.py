@@ -1,4 +1,4 @@
-"""Which measure breaks which axiom, with counter-examples that are checked on their own."""
+"""The axioms that each measure violates, with counter-examples that are checked separately."""
 
 import functools
 

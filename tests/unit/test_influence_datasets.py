@@ -96,7 +96,7 @@ def test_each_part_has_as_many_happy_as_sad_faces(tmp_path):
     np.testing.assert_array_equal(turned.labels, 1 - data.labels)
 
 
-def test_a_picture_that_cannot_be_decoded_is_named_and_left_out(tmp_path, caplog):
+def test_an_image_that_cannot_be_decoded_is_named_and_left_out(tmp_path, caplog):
     faces = files.fer(form="JPEG")
     faces["train/happy/Training_12.jpg"] = faces["train/happy/Training_12.jpg"][:300]
     faces["test/sad/PublicTest_10.jpg"] = b"no image"

@@ -1,4 +1,4 @@
-"""The influence report: rendered from a folder of real influence on small data, and its parts on made-up numbers."""
+"""The influence report: rendered from a folder of real influence on small data, and its parts on invented numbers."""
 
 import dataclasses
 import functools
@@ -137,7 +137,7 @@ def test_the_page_has_every_section_and_needs_nothing_else(rendered):
     assert "Influence, image" in text and "findings.load" not in text
 
 
-def test_the_page_shows_what_the_issue_asks_for(rendered):
+def test_the_page_shows_the_required_figures(rendered):
     page, _ = rendered
     text = shown(page)
     rows = re.findall(r'<div class="face">.*?</div></div></div>', page)
@@ -149,7 +149,7 @@ def test_the_page_shows_what_the_issue_asks_for(rendered):
 
 
 @pytest.mark.parametrize("kind", ["image", "table", "regression"])
-def test_every_part_is_made_without_a_model(results, kind):
+def test_every_section_is_rendered_without_a_model(results, kind):
     one = results[kind]
     parts = (sections_influence.header, sections_influence.sparse_section)
     parts += (sections_points.points_section, sections_influence.agreement_section, sections_influence.model_section)
@@ -157,7 +157,7 @@ def test_every_part_is_made_without_a_model(results, kind):
     assert "nan" not in text.split() and "None" not in text and not sections_influence.model_section(one).data
 
 
-def test_beside_a_model_its_methods_and_curves_are_there(tmp_path):
+def test_with_a_model_its_methods_and_curves_are_shown(tmp_path):
     results = experiment.load(**build_of_a_model(tmp_path, "table", ("exact", "lime", "random")))
     entry = {"method": "mim", "family": "data", "parameters": {}, "is_control": False}
     results = dataclasses.replace(
@@ -199,7 +199,7 @@ def test_blue_is_positive_and_orange_negative_at_the_scale_of_the_map():
     assert sections_points.tint_map(0 * phi)[0] == pytest.approx(np.broadcast_to(colours[2], (4, 3)))
 
 
-def test_pictures_are_bright_where_they_are_large_and_move_along_the_influence():
+def test_images_are_bright_where_they_are_large_and_move_along_the_influence():
     image = np.array([[[0.0, 0.5, 1.0]]])
     assert sections_points._grey(image)[0, :, 0].tolist() == [0, 0.5, 1]
     moved = sections_points.shift_image(image, np.array([[[1.0, -1.0, 0.0]]]))
@@ -207,7 +207,7 @@ def test_pictures_are_bright_where_they_are_large_and_move_along_the_influence()
     assert sections_points._grey(np.zeros((3, 2, 4))).shape == (2, 4, 3)
 
 
-def test_a_row_has_the_picture_and_a_pair_a_measure_with_its_size():
+def test_a_row_has_the_image_and_a_pair_a_measure_with_its_size():
     image = np.full((1, 4, 4), 0.5)
     phi = np.zeros((1, 4, 4))
     phi[0, 1, 2] = -0.25
@@ -247,7 +247,7 @@ def test_a_sweep_is_the_measure_at_each_value():
     assert rows.count("<img") == 2 * 21 and "μ = 0.019 ±" in " ".join(shown(rows).split())
 
 
-def test_a_width_without_neighbours_says_so():
+def test_a_width_without_neighbours_is_reported():
     X, labels = np.array([[0.0, 0], [900, 0], [0, 900]]), np.array([0, 1, 0])
     (parzen,) = sections_points.sweep(X[:1], X, labels, labels[:1], ["parzen"])
     assert all(parzen.warned)
@@ -337,7 +337,7 @@ def test_empty_neighbourhoods_are_found_by_flag_or_zeros():
     ]
 
 
-def test_sparse_points_are_warned_of_at_the_top_and_beside_their_picture(results):
+def test_sparse_points_are_warned_of_at_the_top_and_beside_their_image(results):
     one = results["image"]
     frame = one.scores["parzen"].copy()
     first = experiment.choose_instances(one.instances, 4)["instance"].iloc[0]
@@ -437,7 +437,7 @@ def test_a_counter_example_draws_every_point_by_its_label_and_rings_the_point(ve
     figure.draw_without_rendering()
 
 
-def test_coincident_points_and_random_labels_are_told(verdicts):
+def test_coincident_points_and_random_labels_are_reported(verdicts):
     jump = sections_axioms.counter_example(broken(verdicts, "mim, 1/r²", "continuity"))
     assert "×2" in [text.get_text() for text in jump.axes[0].texts]
     mean = sections_axioms.counter_example(broken(verdicts, "parzen, σ = 1", "non_bias"), sigma=1.0)

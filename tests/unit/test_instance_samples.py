@@ -1,4 +1,4 @@
-"""Draws of instances: each its own, a valid draw of its method, and none that depends on another instance."""
+"""Samples of instances: valid samples of their method, each independent of the other instances."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def scores_of(seed, instances, tables):
     return of.scores(np.stack([design.attribute(row) for design, row in zip(made, values, strict=True)]), part)
 
 
-def test_a_permuted_design_is_a_draw_of_the_method():
+def test_a_permuted_design_is_a_sample_of_the_method():
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(5, D))
     masks = (np.arange(2**D)[:, None] >> np.arange(D) & 1).astype(bool)
@@ -32,7 +32,7 @@ def test_a_permuted_design_is_a_draw_of_the_method():
     np.testing.assert_allclose(scores_of(3, range(5), tables).sum(axis=1), tables[:, -1] - tables[:, 0], atol=1e-10)
 
 
-def test_a_draw_depends_on_seed_and_instance_alone():
+def test_a_sample_depends_only_on_seed_and_instance():
     tables = np.stack([games.table(D, seed) for seed in range(6)])
     whole = scores_of(1, [10, 11, 12, 13, 14, 15], tables)
     some = scores_of(1, [15, 12], tables[[5, 2]])
@@ -42,24 +42,24 @@ def test_a_draw_depends_on_seed_and_instance_alone():
     assert not np.allclose(scores_of(2, [10], tables[:1]), whole[:1])
 
 
-def test_what_is_not_exchangeable_has_a_seed_an_instance():
+def test_methods_that_are_not_exchangeable_have_a_seed_per_instance():
     of = assign_samples(0, ["a", "b", "a"], D, BUDGET, exchangeable=False)
     assert of.orders is None and of.numbers[0] == of.numbers[2] != of.numbers[1]
     masks = np.ones((3, 2, D), bool)
     np.testing.assert_array_equal(of.masks(masks, np.arange(3)), masks)
 
 
-def test_the_pool_shrinks_where_designs_are_dear():
+def test_the_pool_is_smaller_for_expensive_designs():
     assert size_pool(10, 40) == MAX_POOL_SIZE and size_pool(5000, 20_000) == MIN_POOL_SIZE
     assert MIN_POOL_SIZE == size_pool(784, 3136) < size_pool(400, 1600) < size_pool(200, 800) <= MAX_POOL_SIZE
 
 
-def test_a_pool_that_may_be_held_as_a_whole_limits_no_chunk():
+def test_a_pool_that_fits_into_memory_limits_no_chunk():
     assert count_at_once(784, 3136) is None and count_at_once(10, 40) is None
     assert count_at_once(784, 3136, exchangeable=False) == 13 and count_at_once(5000, 20_000) == 1
 
 
-def test_numbers_are_the_same_whatever_threads_make_the_designs(monkeypatch):
+def test_numbers_are_independent_of_the_threads_that_build_designs(monkeypatch):
     rows = np.random.default_rng(0).normal(size=(40, 200)).astype(np.float32)
     found = {}
     for threads in (1, 3):

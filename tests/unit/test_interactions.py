@@ -1,4 +1,4 @@
-"""Interactions of pairs: against their definitions by brute force, on games of order 2, and on the way to the file."""
+"""Interactions of pairs: against their definitions by brute force, on games of order 2, and in score files."""
 
 import json
 import re
@@ -107,7 +107,7 @@ def test_fsii_is_the_faithful_fit(d):
 
 
 @pytest.mark.parametrize("index", INDICES)
-def test_parts_and_pairs_add_up_and_give_the_shapley_value(index):
+def test_main_effects_and_pairs_add_up_and_give_the_shapley_value(index):
     game = games.table(7, seed=3)
     own, pairs = read(designs.shapley_interactions(7, index), game)
     assert own.sum() + pairs.sum() == pytest.approx(game[-1] - game[0], abs=1e-12)
@@ -266,7 +266,7 @@ def test_the_process_is_exact_where_it_can_be():
 
 
 @pytest.mark.parametrize("limit", ["MAX_D_WITH_ERRORS", "MAX_SOLVED_PAIRS"])
-def test_where_too_few_tell_or_it_would_cost_too_much_no_interval_is_known(monkeypatch, limit):
+def test_too_few_coalitions_or_too_large_a_cost_give_no_interval(monkeypatch, limit):
     game = games.table(8, seed=6)
 
     def told(budget):
@@ -279,13 +279,13 @@ def test_where_too_few_tell_or_it_would_cost_too_much_no_interval_is_known(monke
 
 
 @pytest.mark.parametrize("index", ["k_sii", "fsii"])
-def test_own_parts_and_pairs_of_the_process_add_up(index):
+def test_main_effects_and_pairs_of_the_process_add_up(index):
     game = games.table(8, seed=6)
     own, pairs = gp(game, 40, index=index)
     assert own.sum() + pairs.sum() == pytest.approx(game[-1] - game[0], abs=1e-9)
 
 
-def test_the_process_is_nearer_than_orders_are():
+def test_the_process_is_more_accurate_than_orders():
     """Of a real game: half of their error, by as many evaluations (measured: a third)."""
     game, bits = reviews(), 1 << np.arange(10)
     values, exact = game.values[:6], designs.shapley_interactions(10).attribute_pairs(game.values[:6])
@@ -403,7 +403,7 @@ def test_an_explanation_has_its_own_pairs(method, parameters, tmp_path):
         np.testing.assert_allclose(again.interactions_standard_error, found.interactions_standard_error, rtol=1e-6)
 
 
-def test_an_explanation_tells_its_pairs():
+def test_an_explanation_prints_its_pairs():
     found = explained("shapley_interactions")
     table = found.interactions()
     assert list(table) == ["instance", "target", "first", "second", "score", "half"] and len(table) == 30
@@ -432,12 +432,12 @@ def test_texts_of_other_lengths_have_pairs_of_their_own():
     assert len(found.interactions()) == 1 + 6
 
 
-def test_more_features_than_are_enumerated_are_told_of():
+def test_more_features_than_are_enumerated_are_reported():
     with pytest.raises(ShapelineError, match="d = 17 has 136 pairs"):
         shapeline.explain(lambda texts: np.full(len(texts), 0.5), "word " * 17, "shapley_interactions")
 
 
-def test_shapiq_says_the_same():
+def test_shapiq_gives_the_same_interactions():
     """Its k-SII of order 2, where that package is installed."""
     shapiq = pytest.importorskip("shapiq")
     game = games.table(6, seed=5)
@@ -476,7 +476,7 @@ def with_pairs(given, entry, unsure=False):
 
 
 @pytest.mark.parametrize("kind", ["image", "table"])
-def test_the_section_draws_pairs_and_takes_occlusion_apart(tmp_path, monkeypatch, kind):
+def test_the_section_plots_pairs_and_decomposes_occlusion(tmp_path, monkeypatch, kind):
     """Of games of order 2 nothing is left: occlusion less Shapley is half of the pairs."""
     monkeypatch.chdir(tmp_path)
     given = result_folder.build(Path(kind), kind, ("exact", "occlusion"))
@@ -501,7 +501,7 @@ def test_pairs_whose_interval_covers_0_are_drawn_as_0(tmp_path, monkeypatch):
     assert "Pairs whose 95 % interval includes 0 are drawn as 0" in text and "pairs different from 0" in text
 
 
-def test_the_section_asks_for_occlusion(tmp_path, monkeypatch):
+def test_the_section_needs_occlusion(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = with_pairs(result_folder.build(Path("table"), "table", ("exact", "occlusion")), "exact")
     given["scores"].pop("occlusion")
@@ -512,7 +512,7 @@ def test_the_section_asks_for_occlusion(tmp_path, monkeypatch):
     assert "Not available: no occlusion on these features" in page
 
 
-def test_what_is_left_is_of_orders_three_and_more():
+def test_the_remainder_is_of_orders_three_and_more():
     game, own, both = order_two(6, seed=2)
     game = game + games.unanimity(6, {frozenset({0, 1, 2}): 0.6})
     own, both = read(designs.shapley_interactions(6), game)
@@ -522,7 +522,7 @@ def test_what_is_left_is_of_orders_three_and_more():
     np.testing.assert_allclose(split["residual"], [0.1] * 3 + [0.0] * 3, atol=1e-10)
 
 
-def test_pairs_are_drawn_as_their_data_asks():
+def test_pairs_are_plotted_by_the_kind_of_data():
     found = explained("shapley_interactions")
     assert len(found[0].plot("pairs").axes[0].texts) == 15
     with pytest.raises(ShapelineError, match="'pairs' shows one instance"):

@@ -1,4 +1,4 @@
-"""Devices are taken through locks, stale locks of a killed run go, files appear whole or not at all."""
+"""Devices are acquired by locks, stale locks of a killed run are removed, and files are complete or absent."""
 
 import contextlib
 import importlib
@@ -39,7 +39,7 @@ def test_no_gpu_means_the_cpu(monkeypatch, caplog):
     assert "no GPU is visible: running on the CPU" in caplog.text
 
 
-def test_a_job_that_asks_for_none_hides_the_gpus(monkeypatch):
+def test_a_job_without_a_gpu_hides_the_gpus(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert acquire_device(0) == "cpu"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
@@ -60,7 +60,7 @@ def test_two_jobs_take_two_devices_and_a_third_waits(monkeypatch):
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
 
 
-def test_slurm_has_picked_already(monkeypatch):
+def test_slurm_has_selected_the_gpu(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     assert acquire_device(1) == "cuda"
@@ -137,7 +137,7 @@ def test_no_two_processes_are_ever_on_one_slot(tmp_path):
         ("No devices found.\n", []),
     ],
 )
-def test_without_a_list_nvidia_smi_is_asked_and_a_split_gpu_counts_as_its_parts(tmp_path, monkeypatch, listed, names):
+def test_without_a_list_nvidia_smi_is_queried_and_a_split_gpu_counts_as_its_parts(tmp_path, monkeypatch, listed, names):
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '%s' '{listed}'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
@@ -146,7 +146,7 @@ def test_without_a_list_nvidia_smi_is_asked_and_a_split_gpu_counts_as_its_parts(
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_a_framework_that_cannot_use_the_gpu_runs_on_the_cpu_and_says_so(monkeypatch, caplog, framework):
+def test_a_framework_that_cannot_use_the_gpu_runs_on_the_cpu_with_a_warning(monkeypatch, caplog, framework):
     torch = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
     tf = SimpleNamespace(config=SimpleNamespace(list_physical_devices=lambda kind: []))
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -168,7 +168,7 @@ def test_a_framework_that_cannot_use_the_gpu_runs_on_the_cpu_and_says_so(monkeyp
 RULE = r"^(?:rule|use rule \w+ as) (\w+)(?: with)?:\n(.*?)(?=^\S|\Z)"  # one that is made of another asks as it does
 
 
-def test_only_jobs_that_run_a_model_ask_for_a_gpu(root):
+def test_only_jobs_that_run_a_model_request_a_gpu(root):
     asking, found = set(), set()
     for file in (root / "workflow/rules").glob("*.smk"):
         for name, body in re.findall(RULE, file.read_text(), re.M | re.S):
@@ -188,7 +188,7 @@ def test_only_jobs_that_run_a_model_ask_for_a_gpu(root):
         (["{host}@4194304@1.00", "{host}@{parent}@{born}"], False),  # one is dead, another alive
     ],
 )
-def test_a_lock_goes_only_when_its_owner_is_surely_dead(tmp_path, owners, released):
+def test_a_lock_is_removed_only_after_the_end_of_its_owner(tmp_path, owners, released):
     folder = tmp_path / ".snakemake"
     (folder / "locks").mkdir(parents=True)
     (folder / "locks" / "0.input.lock").touch()
@@ -201,7 +201,7 @@ def test_a_lock_goes_only_when_its_owner_is_surely_dead(tmp_path, owners, releas
     assert job_environment.release_stale_locks(folder) is False
 
 
-def test_who_was_killed_beside_another_is_remembered_until_that_has_ended(tmp_path):
+def test_a_killed_run_is_recorded_until_the_concurrent_run_ends(tmp_path):
     """Its locks stay as long; forgotten before, they would have stayed for ever."""
     owners, parent = tmp_path / "owners", job_environment.psutil.Process(os.getppid())
     for folder in (tmp_path / "locks", owners):
@@ -216,7 +216,7 @@ def test_who_was_killed_beside_another_is_remembered_until_that_has_ended(tmp_pa
 
 
 @pytest.mark.parametrize(("note", "kept"), [("{host}@{parent}@{born}", True), ("elsewhere@1@1.00", False)])
-def test_only_a_run_that_cannot_be_asked_is_forgotten_after_a_week(tmp_path, note, kept):
+def test_only_an_unreachable_run_expires_after_a_week(tmp_path, note, kept):
     locks, owners = tmp_path / "locks", tmp_path / "owners"
     locks.mkdir()
     owners.mkdir()
@@ -231,7 +231,7 @@ def test_only_a_run_that_cannot_be_asked_is_forgotten_after_a_week(tmp_path, not
     assert old.exists() is (locks / "0.input.lock").exists() is kept
 
 
-def test_atomic_files_are_whole_or_absent(tmp_path):
+def test_atomic_files_are_complete_or_absent(tmp_path):
     with pytest.raises(RuntimeError), files.atomic(tmp_path / "card.json") as path:
         path.write_text("half")
         raise RuntimeError
@@ -296,7 +296,7 @@ def test_no_file_appears_once_an_input_of_the_job_changed(tmp_path, monkeypatch)
         pass
 
 
-def test_progress_tells_rate_and_time_left(caplog):
+def test_progress_reports_rate_and_remaining_time(caplog):
     job_environment.log.propagate = True
     tell = job_environment.progress(10, every=0)
     with caplog.at_level("INFO", "shapeline"):

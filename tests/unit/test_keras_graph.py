@@ -1,4 +1,4 @@
-"""The graph of a Keras model says what the model says, and is taken where it is faster than TensorFlow's own forms."""
+"""The graph of a Keras model gives the model's outputs, and is used where it is faster than TensorFlow."""
 
 import importlib.util
 import json
@@ -59,7 +59,7 @@ def test_values_are_those_of_the_network(tmp_path, capfd, name):
 
 
 @exported
-def test_it_is_a_form_where_it_is_faster_and_says_the_same(tmp_path, monkeypatch, caplog):
+def test_the_graph_is_a_backend_if_it_is_faster_and_gives_the_same_values(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     path, other = stored(tmp_path, "digits_cnn"), tmp_path / "other"
     other.mkdir()
@@ -87,7 +87,7 @@ def test_it_is_a_form_where_it_is_faster_and_says_the_same(tmp_path, monkeypatch
         assert context.load_backend(instances, subject, "cpu") == ExecutionBackend(name, form.batch)
 
 
-def test_without_the_exporter_a_line_says_so_and_the_network_is_run(tmp_path, monkeypatch, caplog):
+def test_without_the_exporter_a_line_reports_it_and_the_network_is_run(tmp_path, monkeypatch, caplog):
     from shapeline.models import keras_models
 
     caplog.set_level("INFO")

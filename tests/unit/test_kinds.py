@@ -1,4 +1,4 @@
-"""Games of many kinds: the rows of a table, and rivals that run in an environment of their own."""
+"""Games of many kinds: the rows of a table, and rivals that run in another environment."""
 
 import sys
 from pathlib import Path

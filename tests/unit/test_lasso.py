@@ -51,7 +51,7 @@ def test_a_sparse_linear_game_is_found_exactly(selection, k):
 
 
 @BOTH
-def test_on_all_coalitions_the_k_largest_are_kept_and_shrunk_by_the_ridge(selection):
+def test_on_all_coalitions_the_k_largest_are_selected_and_shrunk_by_the_ridge(selection):
     # On all coalitions, weighted alike, the columns are orthogonal: each has the centred square sum 2^d / 4.
     d, ridge = 6, 3.0
     effects = np.array([0.1, -5, 2, 0, -0.5, 3])
@@ -181,7 +181,7 @@ def test_the_refit_is_a_weighted_ridge_with_a_free_intercept(selection, ridge):
 
 @BOTH
 @pytest.mark.parametrize("kernel", ["cosine", "fraction"])
-def test_with_all_features_kept_it_is_lime(selection, kernel):
+def test_with_all_features_selected_it_is_lime(selection, kernel):
     design = designs.lime(8, 60, seed=3, kernel=kernel, kernel_width=0.5, ridge=2.0)
     values = np.random.default_rng(0).normal(size=(4, len(design.masks)))
     kept = surrogate.sparsify(design, 8, kernel, 0.5, 2.0, selection)
@@ -271,7 +271,7 @@ def test_a_shapley_kernel_has_no_sparse_fit():
         surrogate.sparsify(designs.lime(5, 20, kernel="shapley"), 2, kernel="shapley")
 
 
-def test_it_has_all_that_is_asked_of_a_design():
+def test_it_has_the_interface_of_a_design():
     asked = {name for name in dir(designs.Design) if not name.startswith("_")} - set(
         designs.Design.__dataclass_fields__
     )

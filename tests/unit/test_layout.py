@@ -1,4 +1,4 @@
-"""Arrays of three and four axes are read as the model takes them, the same whatever the number of rows."""
+"""Arrays of three and four axes are read as the model expects them, for any number of rows."""
 
 import itertools
 import math
@@ -72,7 +72,7 @@ def test_series_of_a_torch_network(n, shape):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
-def test_grey_pictures_of_a_function_are_given_as_they_are(n, dtype):
+def test_grey_images_reach_a_function_unchanged(n, dtype):
     seen = []
 
     def p(rows):
@@ -87,7 +87,7 @@ def test_grey_pictures_of_a_function_are_given_as_they_are(n, dtype):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 6])
-def test_grey_pictures_without_channels_reach_a_network_with_them(n):
+def test_grey_images_without_channels_reach_a_network_with_them(n):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(1, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 3 * 3, 2))
     rows = RNG.normal(size=(n, 4, 4)).astype(np.float32)
@@ -96,7 +96,7 @@ def test_grey_pictures_without_channels_reach_a_network_with_them(n):
     assert plain.scores.shape == (n, 4, 4) and plain.plot() is not None
 
 
-def test_one_picture_is_one_where_the_network_takes_its_channels():
+def test_one_image_is_one_input_if_the_network_expects_its_channels():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3))
     picture = RNG.normal(size=(3, 5, 4)).astype(np.float32)
@@ -106,7 +106,7 @@ def test_one_picture_is_one_where_the_network_takes_its_channels():
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
-def test_what_may_be_either_is_refused_whatever_the_number(n):
+def test_ambiguous_layouts_are_refused_for_any_number_of_rows(n):
     with pytest.raises(ShapelineError) as failure:
         shapeline.explain(lambda rows: 1 / (1 + np.exp(-rows.mean((1, 2, 3)))), RNG.normal(size=(n, 4, 4)), "occlusion")
     line = str(failure.value)
@@ -162,7 +162,7 @@ def subclassed(keras):
 
 @pytest.mark.parametrize("kind", ["sequential", "functional", "subclassed"])
 @pytest.mark.parametrize("n", [1, 4])
-def test_keras_pictures_with_their_channels_last(keras, kind, n):
+def test_keras_images_with_their_channels_last(keras, kind, n):
     keras.utils.set_random_seed(0)
     layers = keras.layers
     parts = [layers.Input((2, 3, 3)), layers.Conv2D(4, 2, activation="relu"), layers.Flatten(), layers.Dense(2)]
@@ -186,7 +186,7 @@ def test_keras_pictures_with_their_channels_last(keras, kind, n):
     np.testing.assert_allclose(gradients.scores.sum((1, 2)), np.log(p(P)) - np.log(p(0 * P)), atol=1e-3)
 
 
-def test_keras_pictures_of_either_order_and_one_picture(keras):
+def test_keras_images_of_either_order_and_one_image(keras):
     layers = keras.layers
     net = keras.Sequential(
         [layers.Input((8, 6, 3)), layers.Conv2D(4, 3), layers.GlobalAveragePooling2D(), layers.Dense(2)]
@@ -251,7 +251,7 @@ def test_networks_of_several_inputs_are_one_line(keras):
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_a_network_of_ones_own_in_the_workflow_takes_its_order(tmp_path, framework):
+def test_a_custom_network_in_the_workflow_determines_its_order(tmp_path, framework):
     source = tmp_path / "own.py"
     if framework == "torch":  # series
         shape, made = [1, 5, 2], "nn.Sequential(nn.Conv1d(5, 3, 1), nn.Flatten(), nn.Linear(6, 2))"

@@ -46,7 +46,7 @@ def test_all_masks_by_hand(sigma):
         )
 
 
-def test_draws_are_the_instances_own_and_the_seeds():
+def test_samples_depend_on_instance_and_seed():
     few, evaluations = explained(budget=5)
     assert evaluations.tolist() == [5, 5]
     np.testing.assert_array_equal(few, explained(budget=5)[0])

@@ -1,4 +1,4 @@
-"""Files that a user's file imports from beside it are inputs of the jobs that use it."""
+"""Files that a user's file imports from its folder are inputs of the jobs that use it."""
 
 import os
 import sys

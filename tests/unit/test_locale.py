@@ -1,4 +1,4 @@
-"""Whatever the locale of a machine, files are read and written as UTF-8."""
+"""Files are read and written as UTF-8 in any locale."""
 
 import ast
 import os

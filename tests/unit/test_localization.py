@@ -99,7 +99,7 @@ def test_without_a_true_pixel_all_is_nan_and_left_out_of_the_mean():
     assert set(compare(frame)["n"]) == {1}
 
 
-def test_equal_scores_at_the_cut_are_drawn_by_a_seed_an_instance():
+def test_ties_at_the_threshold_are_sampled_by_a_seed_per_instance():
     truth = np.zeros((400, 2, 10), bool)
     truth[:, 0, :6] = True  # of 20, six true
     maps = np.zeros((400, 2, 10))
@@ -167,7 +167,7 @@ def test_every_quantity_against_brute_force_with_ties():
         assert value == pytest.approx(wanted[np.argsort(-one)[: wanted.sum()]].mean())
 
 
-def test_pieces_give_what_the_whole_gives(monkeypatch):
+def test_chunks_give_the_results_of_all_rows(monkeypatch):
     random = np.random.default_rng(1)
     maps, truth = random.integers(0, 3, (9, 3, 4)), random.random((9, 3, 4)) < 0.4
     whole = of(maps, truth)
@@ -295,7 +295,7 @@ def test_shares_of_a_logit_that_is_not_positive_are_nan_those_of_its_probability
     assert found["probability"][0] == pytest.approx([sigmoid(-4) / sigmoid(-3), sigmoid(-5) / sigmoid(-3)], rel=1e-5)
 
 
-def test_sizes_are_whole_numbers_evenly_on_a_logarithmic_axis():
+def test_sizes_are_integers_evenly_on_a_logarithmic_axis():
     found = ablated(np.arange(300) + 1.0, np.ones(300), sizes=20)
     counts = found["x"]
     assert counts[0] == 1 and counts[-1] == 300 and len(counts) <= 20 and (np.diff(counts) > 0).all()
@@ -322,7 +322,7 @@ def test_pieces_and_order_change_no_curve(monkeypatch):
     assert told[-1][0] == 7 and len(told) == 7
 
 
-def test_a_picture_is_ablated_against_brute_force():
+def test_an_image_is_ablated_against_brute_force():
     random = np.random.default_rng(4)
     scores, weights = random.normal(size=(5, 40)), random.normal(size=40)
     inputs = random.normal(size=(5, 40)).astype(np.float32)
@@ -358,7 +358,7 @@ def changed(default: dict, dataset: dict, metric: str, notebook: str = "report")
     return raw
 
 
-def test_localization_needs_pictures_whose_truth_is_known(default):
+def test_localization_needs_images_whose_truth_is_known(default):
     with pytest.raises(
         ShapelineError, match=r"experiments.some.metrics.localization: .*'digits' does not say.*crosses"
     ):

@@ -208,7 +208,7 @@ def rendered(tmp_path_factory):
 # ------------------------------------------------------------------------------------------------------- the page
 
 
-def test_the_page_has_every_section_and_every_label(rendered):
+def test_the_page_has_every_section_and_every_method(rendered):
     page = (rendered[0] / "reports/crosses.html").read_text()
     assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == SECTIONS
     parts = " ".join(re.findall(r"<h3[^>]*>(.*?)</h3>", page))
@@ -223,7 +223,7 @@ def test_the_page_has_every_section_and_every_label(rendered):
     assert page.count("<img") + page.count("<svg") == 14 and 'label=""' not in page and ' alt=""' not in page
 
 
-def test_a_folder_without_metrics_and_truth_says_so_in_a_line_each(tmp_path, monkeypatch):
+def test_a_folder_without_metrics_and_truth_has_a_line_for_each(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = build(
         Path("made"), {name: ENTRIES[name] for name in ("grad_cam", "random")}, n=3, timing="batch", metrics=()
@@ -311,7 +311,7 @@ def test_claims_are_those_of_the_one_list_about_this_experiment(rendered):
     assert other == ""
 
 
-def test_seconds_have_an_interval_where_each_picture_was_timed_alone(rendered):
+def test_seconds_have_an_interval_where_each_image_was_timed_separately(rendered):
     _, results, _ = rendered
     alone = sections_localization.seconds_per_image(results)
     taken = results.scores["grad_cam"]["seconds"]
@@ -323,7 +323,7 @@ def test_seconds_have_an_interval_where_each_picture_was_timed_alone(rendered):
     assert batch["mean"].equals(alone["mean"]) and batch[["low", "high"]].isna().all(axis=None)
 
 
-def test_only_labels_that_differ_in_min_size_alone_are_a_group(rendered):
+def test_only_methods_that_differ_in_min_size_alone_are_a_group(rendered):
     _, results, _ = rendered
     assert figures_localization.size_groups(results) == [{12: "h_shap_12", 3: "h_shap", 1: "h_shap_1"}]
 
@@ -353,7 +353,7 @@ def test_a_large_map_is_reduced_to_the_largest_magnitudes():
     assert np.array_equal(score_maps.reduce_map(values), values, equal_nan=True)
 
 
-def test_the_enlarged_square_stays_in_the_picture():
+def test_the_enlarged_square_stays_in_the_image():
     truth = np.zeros((40, 60), bool)
     truth[0:4, 56:60] = True
     assert figures_localization.zoom_to_part(truth) == ((0, 12), (48, 60))
@@ -415,7 +415,7 @@ def test_the_theorem_of_visits_is_only_about_absolute_thresholds_of_zero(rendere
 # -------------------------------------------------------------------------------------------------------- figures
 
 
-def test_ceilings_are_marked_on_the_rows_of_hierarchical_labels(rendered):
+def test_ceilings_are_marked_on_the_rows_of_hierarchical_methods(rendered):
     _, results, _ = rendered
     frame = figures_localization.select_measured(results)
     drawing = figures_localization.dots(frame, elements.assign_styles(results))
@@ -459,7 +459,7 @@ def test_the_plane_has_a_logarithmic_axis_both_intervals_and_every_name(rendered
     assert not [line for line in axes.lines if len(line.get_xdata()) == 2 and len(set(line.get_ydata())) == 1]
 
 
-def test_ablated_pictures_are_filled_where_the_scores_are_positive(rendered, monkeypatch):
+def test_ablated_images_are_filled_where_the_scores_are_positive(rendered, monkeypatch):
     _, results, truth = rendered
     seen = {}
 

@@ -1,4 +1,4 @@
-"""What a run shows on the terminal, from the events that Snakemake logs."""
+"""The terminal output of a run, from the events that Snakemake logs."""
 
 import io
 import logging
@@ -57,7 +57,7 @@ def begin_run(shown, **counts: int) -> None:
     shown.event("run_info", "Job stats:", stats={**counts, "total": sum(counts.values())})
 
 
-def test_the_plugin_is_made_before_the_package_is_on_the_path():
+def test_the_plugin_is_created_before_the_package_is_on_the_path():
     """The Snakefile puts the package beside it first on the path, where another copy may be installed."""
     code = "import sys; from types import SimpleNamespace as S; import snakemake_logger_plugin_shapeline as p; " + (
         "p.LogHandler(S(quiet=(), verbose=0, debug_dag=0, printshellcmds=0, stdout=0, dryrun=0), None); "
@@ -228,7 +228,7 @@ def test_a_wrong_target_has_the_nearest_name(shown, monkeypatch, target, line):
 @pytest.mark.parametrize(
     "changed", [{"verbose": True}, {"printshellcmds": True}, {"quiet": {"rules"}}, {"quiet": {"all"}}]
 )
-def test_where_snakemake_is_asked_for_more_or_less_its_own_messages_are_shown(shown, changed):
+def test_with_verbose_or_quiet_options_snakemakes_messages_are_shown(shown, changed):
     vars(shown.settings).update(changed)
     own = shown.settings
     handler = plugin.LogHandler(own, None)

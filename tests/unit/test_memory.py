@@ -1,4 +1,4 @@
-"""Memory runs out: the same numbers with fewer rows a pass, a row that does not fit fails alone, one line elsewhere."""
+"""When memory runs out: equal numbers with fewer rows per pass, failures of single rows, and one line otherwise."""
 
 import subprocess
 import sys
@@ -96,7 +96,7 @@ def explain(framework: str, method: str, model: Classifier):
 
 
 @pytest.mark.parametrize(("framework", "method"), CASES)
-def test_gradients_are_the_same_with_as_many_rows_as_there_is_memory_for(framework, method):
+def test_gradients_are_the_same_with_as_many_rows_as_fit_into_memory(framework, method):
     expected, evaluations, *_ = explain(framework, method, build(framework))
     tight = build(framework, most=3)
     scores, spent, *_ = explain(framework, method, tight)
@@ -108,7 +108,7 @@ def test_gradients_are_the_same_with_as_many_rows_as_there_is_memory_for(framewo
     assert caught.value.status == "out of memory"
 
 
-def test_a_gradient_that_does_not_fit_is_a_row_and_costs_its_instance_alone():
+def test_a_gradient_that_does_not_fit_is_a_row_and_affects_its_instance_only():
     inputs = IMAGES.copy()
     inputs[2, 0, 0, 0] = 9
     asked = inputs, TARGETS, {"method": "integrated_gradients", "steps": 6}, PATCHES, REFERENCE
@@ -133,7 +133,7 @@ def test_an_error_that_is_none_of_memory_passes_at_once():
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow", "function"])
-def test_log_probabilities_take_as_many_rows_as_there_is_memory_for(framework, caplog):
+def test_log_probabilities_use_as_many_rows_as_fit_into_memory(framework, caplog):
     def small(most: int) -> Classifier:
         if framework != "function":
             return build(framework, most)
@@ -215,7 +215,7 @@ def test_a_job_that_runs_out_of_memory_ends_with_one_line(tmp_path, error, said)
     assert "Traceback" in log.read_text()
 
 
-def test_a_design_is_gone_before_the_next_is_made(monkeypatch):
+def test_a_design_is_freed_before_the_next_is_built(monkeypatch):
     """Where one is as large as may be held: of 5,000 features each takes a gigabyte."""
     made, alive, build = [], [], MethodSettings.build
 

@@ -1,4 +1,4 @@
-"""The page of error messages: the most likely mistakes, made here, and the message of each.
+"""The page of error messages: the most likely mistakes, each with its message.
 
 `python -m tests.unit.test_messages_page` writes the page.
 """
@@ -124,7 +124,7 @@ def test_the_page_has_the_present_messages(root, monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "call", "shown"), list_mistakes(), ids=[*KEYS, *CALLS])
-def test_a_mistake_is_one_line_that_says_where(words, call, shown, root, monkeypatch):
+def test_a_mistake_is_one_line_with_its_place(words, call, shown, root, monkeypatch):
     monkeypatch.chdir(root)
     with pytest.raises(ShapelineError) as failure:
         call()
@@ -176,7 +176,7 @@ def has_form(template: str) -> bool:
     return bool(PLACE.match(text) and (remedy or any(hint in one for one in expressions for hint in HINTS)))
 
 
-def test_every_message_says_where_what_and_what_to_do(root):
+def test_every_message_states_place_problem_and_remedy(root):
     messages = dict(list_messages(root / "workflow/shapeline"))
     assert len(messages) > 850
     wrong = [f"{place}: {template}" for place, template in messages.items() if not has_form(template)]
@@ -197,7 +197,7 @@ def test_the_form_is_recognised(template, expected):
     assert has_form(template) == expected
 
 
-def test_there_are_twenty():
+def test_the_page_has_twenty_messages():
     assert len(KEYS) + len(CALLS) == 20
 
 

@@ -1,4 +1,4 @@
-"""Every metric on a case whose answer is known by hand."""
+"""Every metric on a case with a known answer."""
 
 import numpy as np
 import pandas as pd
@@ -203,7 +203,7 @@ def test_compare_leaves_out_what_is_not_finite_and_averages_repeats():
     assert (row["mean"], row["n"]) == (2.5, 2)
 
 
-def test_compare_pairs_the_labels():
+def test_compare_pairs_the_methods():
     values = np.random.default_rng(0).normal(size=50)
     both = compare(pd.concat([measured(values), measured(values + 1, entry="b")]))
     widths = both["high"] - both["low"]

@@ -168,7 +168,7 @@ def test_what_is_no_sum_is_refused_in_a_line(estimator, labels, method, value, r
     assert "\n" not in str(caught.value) and "gp_shapley or kernel_shap" in str(caught.value)
 
 
-def test_what_a_pipeline_of_a_frame_says_is_read_from_python():
+def test_outputs_of_a_pipeline_on_a_frame_are_read_from_python():
     """Rows go through a data frame there, behind which the model was not seen."""
     model, rows, _ = piped(ensemble.GradientBoostingClassifier(n_estimators=9), BINARY, True)
     table = model.module.table.compose(rows)

@@ -169,7 +169,7 @@ def test_files_that_are_not_ours(tmp_path):
         storage.save(adapters.wrap(nn.Linear(2, 2)), tmp_path / "wrapped")
 
 
-def test_one_s_own_architecture_is_built_saved_and_loaded(tmp_path):
+def test_a_custom_architecture_is_built_saved_and_loaded(tmp_path):
     source = tmp_path / "own.py"
     source.write_text(
         "from torch import nn\n\n"
@@ -268,7 +268,7 @@ def test_standardize_takes_the_training_split_and_survives_constant_columns():
     assert model.n_parameters == 5 * 8 + 8 + 8 * 2 + 2  # mean and deviation are not trained
 
 
-def test_fit_learns_and_tells():
+def test_fit_learns_and_reports_progress():
     dataset, model = blobs(classes=3), architectures.build("mlp", inputs=5, classes=3)
     card = training.fit(model, dataset, {"epochs": 8}, seed=1)
     test = dataset.split == 2
@@ -281,7 +281,7 @@ def test_fit_learns_and_tells():
     json.dumps(card)
 
 
-def test_the_best_validation_epoch_is_kept(monkeypatch):
+def test_the_best_validation_epoch_is_stored(monkeypatch):
     """Accuracies are made up: the second epoch is best, so its weights must be the ones left."""
     dataset, model = blobs(), architectures.build("mlp", inputs=5, hidden=(4,))
     made_up, seen = iter([(0.5, 1.0), (0.9, 0.6), (0.9, 0.7), (0.8, 0.1), (1.0, 0.0)]), []

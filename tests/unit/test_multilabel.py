@@ -1,4 +1,4 @@
-"""Several labels at once, from data to report: each label is a sigmoid of its own."""
+"""Several labels per record, from data to report: each label has a separate sigmoid."""
 
 import dataclasses
 import itertools
@@ -112,7 +112,7 @@ def test_labels_are_kept_counted_and_split_by_which_go_together(prepared):
     np.testing.assert_array_equal(shown, data.labels[:20])
 
 
-def test_chosen_classes_are_columns_and_no_record_goes(tmp_path):
+def test_chosen_classes_are_columns_and_all_records_remain(tmp_path):
     (tmp_path / "own.py").write_text(
         "import numpy as np\n\n\ndef read():\n    labels = (np.arange(80)[:, None] // [1, 2, 4]) % 2\n"
         '    return {"inputs": np.random.default_rng(0).random((80, 5)), "labels": labels, "task": "multilabel", '
@@ -154,7 +154,7 @@ def test_labels_that_are_none_are_one_clear_line(tmp_path, change, told):
         preparation.prepare(source, {"source": source, "path": f"{tmp_path}/records.npz"}, [], tmp_path / "out")
 
 
-def test_malaria_tells_trophozoites_and_rings(tmp_path):
+def test_malaria_has_labels_of_trophozoites_and_rings(tmp_path):
     path = annotated_files.write_zip(tmp_path / "malaria.zip", annotated_files.malaria())
     settings = {"source": "malaria", "path": str(path), "size": [12, 16], "task": "multilabel"}
     card = preparation.prepare("malaria", settings, [], tmp_path / "several")
@@ -175,14 +175,14 @@ def test_malaria_tells_trophozoites_and_rings(tmp_path):
             checks.read_entry(source, {"source": source, "task": "regression"})
 
 
-def test_the_real_slides_have_trophozoites_alone(real_data, tmp_path):
+def test_the_real_slides_have_only_trophozoites(real_data, tmp_path):
     path = real_data("bbbc041", "annotations.json").parent
     settings = {"source": "malaria", "path": str(path), "size": [60, 80], "task": "multilabel"}
     with pytest.raises(ShapelineError, match="class 'ring' has no record"):
         preparation.prepare("malaria", settings, [], tmp_path)
 
 
-def test_pictures_of_two_real_digits_have_their_boxes(real_data, root, default, monkeypatch):
+def test_images_of_two_real_digits_have_their_boxes(real_data, root, default, monkeypatch):
     path = real_data("mnist", "train-images-idx3-ubyte.gz").parent
     monkeypatch.setenv("SHAPELINE_DATA", str(path.parent))
     own = yaml.safe_load((root / "examples" / "two_digits.yaml").read_text())
@@ -242,7 +242,7 @@ def test_the_loss_is_the_binary_cross_entropy_of_each_label():
     assert float(trainer.step(np.arange(5), 1e-3)) == pytest.approx(loss, abs=1e-6)
 
 
-def test_a_model_of_other_outputs_or_framework_is_told(prepared):
+def test_a_model_of_other_outputs_or_framework_is_refused(prepared):
     data = loading.load(prepared)
     model = architectures.for_dataset({"architecture": "mnist_cnn", "sizes": {"classes": 3}}, data.card)
     with pytest.raises(ShapelineError, match=r"gives 3 output.s. and the dataset has 2 labels; give one logit a label"):
@@ -389,7 +389,7 @@ def test_crops_are_verified_by_each_sigmoid(monkeypatch, caplog):
 # --- instances and scores -----------------------------------------------------------------------------------------
 
 
-def test_every_label_of_a_picture_is_a_row(subject):
+def test_every_label_of_an_image_is_a_row(subject):
     chosen = selection.select(subject, seed=0, count=6)
     assert len(chosen) == 12 and chosen["instance"].nunique() == 6 and chosen["target"].tolist() == [0, 1] * 6
     labels = subject.dataset.labels[chosen["row"], chosen["target"]]
@@ -415,7 +415,7 @@ def test_a_label_counts_as_predicted_from_a_half_on(subject, prepared):
     )
 
 
-def test_each_score_row_gets_its_one_picture(subject, tmp_path):
+def test_each_score_row_gets_its_one_image(subject, tmp_path):
     chosen = selection.select(subject, seed=0, count=4)
     selection.write(str(tmp_path / "instances.parquet"), chosen, {}, {})
     rows = chosen.sample(frac=1, random_state=0)
@@ -423,7 +423,7 @@ def test_each_score_row_gets_its_one_picture(subject, tmp_path):
     assert len(found) == 8 and found["row"].tolist() == rows["row"].tolist()
 
 
-def test_only_pictures_that_are_right_in_all_labels_explained(prepared, subject):
+def test_only_images_that_are_right_in_all_labels_explained(prepared, subject):
     wrong = SimpleNamespace(
         predict=lambda inputs: np.tile([True, False], (len(inputs), 1)),
         log_probs=subject.model.log_probs,
@@ -509,7 +509,7 @@ def test_variance_over_repeats_does_not_mix_labels():
     assert found.loc[found["statistic"] == "variance_by_budget", "value"].tolist() == [0.25] * 4
 
 
-def test_localization_takes_the_truth_of_the_row_and_knows_an_absent_label(subject, prepared):
+def test_localization_uses_the_truth_of_the_row_and_supports_an_absent_label(subject, prepared):
     rows = score_rows(subject, {"method": "occlusion"})
     truth = regions_module.truth(prepared, rows["instance"], rows["target"])
     buckets = [(subject.features, np.arange(len(rows)))]
@@ -524,7 +524,7 @@ def test_localization_takes_the_truth_of_the_row_and_knows_an_absent_label(subje
     assert own > other + 0.2
 
 
-def test_sensitivity_explains_each_label_of_a_picture_anew(subject):
+def test_sensitivity_explains_each_label_of_an_image_again(subject):
     method = {"method": "occlusion"}
     rows, share = score_rows(subject, method), selection.select(subject, seed=0, count=5)
     settings = {"method": method, "features": {"kind": "patch", "size": 4}, "seed": 0}
@@ -538,14 +538,14 @@ def test_sensitivity_explains_each_label_of_a_picture_anew(subject):
 # --- files and reports --------------------------------------------------------------------------------------------
 
 
-def test_shap_gets_a_row_a_label(subject):
+def test_shap_gets_a_row_per_label(subject):
     pytest.importorskip("shap")
     rows = score_rows(subject, {"method": "occlusion"})
     found = scores.to_shap(pd.concat([rows, rows.assign(repeat=1)]))
     np.testing.assert_allclose(found.values, scores.matrix(rows), atol=1e-6)
 
 
-def test_scores_made_elsewhere_are_of_their_label(subject, tmp_path):
+def test_external_scores_belong_to_their_label(subject, tmp_path):
     rows = score_rows(subject, {"method": "occlusion"})
     path = tmp_path / "elsewhere.parquet"
     rows.sample(frac=1, random_state=0)[["instance", "target", "scores"]].to_parquet(path)
@@ -586,7 +586,7 @@ def results(subject, prepared, trained, tmp_path_factory):
     ), rows
 
 
-def test_a_report_shows_each_label_of_a_picture(results, prepared):
+def test_a_report_shows_each_label_of_an_image(results, prepared):
     results, rows = results
     assert results.instances["instance"].is_unique and len(results.instances) == 12
     kept = experiment.select_scores(results.scores["occlusion"], results.instances["instance"])
@@ -624,7 +624,7 @@ def test_a_report_shows_each_label_of_a_picture(results, prepared):
     assert "The value of an image is the mean over its labels that have one" in told
 
 
-def test_means_of_seconds_and_nodes_are_over_pictures(results):
+def test_means_of_seconds_and_nodes_are_over_images(results):
     """Of the labels of one image both are alike, so that the spread is that of images alone."""
     results, _ = results
     frame = results.scores["occlusion"].sort_values("instance").assign(seconds=np.repeat(np.arange(1.0, 7.0), 2))
@@ -695,7 +695,7 @@ def test_several_labels_are_configured_by_one_key_and_counted():
         ("datasets.slides", {"source": "crosses", "task": "multilabel"}, ["'task'", "does not take it"]),
     ],
 )
-def test_what_does_not_go_with_several_labels_is_told(path, value, words):
+def test_settings_that_do_not_support_several_labels_are_refused(path, value, words):
     with pytest.raises(ShapelineError) as failure:
         validation.load(changed(path, value))
     assert any(all(word in line for word in words) for line in str(failure.value).splitlines()), str(failure.value)

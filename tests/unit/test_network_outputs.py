@@ -1,5 +1,5 @@
-"""A network that gives probabilities is explained by them, whatever the number of rows, the target and the last layer;
-one whose outputs may be logits too is refused with the argument that decides."""
+"""A network of probabilities is explained by them, for any number of rows, target and last layer; a network with
+ambiguous outputs is refused with the argument that decides."""
 
 import itertools
 import math
@@ -264,7 +264,7 @@ def test_networks_of_other_weights_name_what_to_write(kind):
 
 @pytest.mark.parametrize("last", ["nn.Softmax(1)", "nn.Sigmoid()", "nn.Identity()"])
 @pytest.mark.parametrize("given", [None, "stated"])
-def test_a_network_of_ones_own_in_the_workflow(tmp_path, last, given):
+def test_a_custom_network_in_the_workflow(tmp_path, last, given):
     """Built, evaluated, stored and read again: its probabilities stay those that it gives."""
     source = tmp_path / "own.py"
     many = 1 if "Sigmoid" in last else 2
@@ -326,12 +326,12 @@ class Coupled(nn.Module):
         return self.dense(rows - rows.mean(0))
 
 
-def test_a_network_whose_rows_hang_on_each_other_is_refused():
+def test_a_network_whose_rows_are_not_independent_is_refused():
     with pytest.raises(ShapelineError, match=r"it says .* of the input and .* of the same cells among masked rows"):
         shapeline.explain(Coupled(), X[:5], "shapley", background=BACKGROUND)
 
 
-def test_a_job_checks_the_value_of_the_whole_input():
+def test_a_job_checks_the_value_of_the_full_input():
     """As shapeline.explain does: the instance is named by its id."""
     network = adapters.wrap(Coupled(), "logits", 2)
     game = Game(network, Reference(BACKGROUND), Features("column", (3,), np.arange(3)))

@@ -1,4 +1,4 @@
-"""A model in an .onnx file gives what its graph gives, and what it cannot be is one line."""
+"""A model in an .onnx file gives the outputs of its graph, and unsupported graphs are one line."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def opened(path, **card):
 ROWS = np.array([[0.0, 0.0], [1.0, -2.0], [300.0, 100.0]])
 
 
-def test_logits_and_probabilities_are_told_apart(file):
+def test_logits_and_probabilities_are_distinguished(file):
     logits = ROWS @ WEIGHTS
     expected = np.exp(logits - logits.max(1, keepdims=True))
     expected /= expected.sum(1, keepdims=True)
@@ -63,7 +63,7 @@ def test_one_number_is_the_second_of_two_classes_or_a_prediction(file):
     np.testing.assert_allclose(network(ROWS), logits, rtol=1e-6)
 
 
-def test_pictures_may_have_their_channels_last(file):
+def test_images_may_have_their_channels_last(file):
     from onnx import helper
 
     summed = [helper.make_node("ReduceSum", ["x0", "w"], ["y0"], keepdims=0)]
@@ -79,7 +79,7 @@ def test_pictures_may_have_their_channels_last(file):
     np.testing.assert_allclose(network.outputs(series), series.sum((1, 2)), rtol=1e-5)
 
 
-def test_a_weights_file_holds_it_whole(file):
+def test_a_weights_file_contains_the_complete_model(file):
     classifier = opened(file())
     again = architectures.restore(
         {
@@ -130,13 +130,13 @@ def test_weights_in_another_file_are_not_read_wherever_it_is(file, tmp_path, mon
         opened(tmp_path / "own.onnx")
 
 
-def test_without_the_runtime_a_line_says_how_to_install_it(tmp_path, monkeypatch):
+def test_without_the_runtime_a_line_gives_its_installation(tmp_path, monkeypatch):
     (tmp_path / "own.onnx").write_bytes(b"")
     monkeypatch.setattr(onnx_file, "is_installed", lambda package: False)
     with pytest.raises(ShapelineError, match=r"onnxruntime is not installed; pip install 'shapeline\[torch\]'"):
         opened(tmp_path / "own.onnx")
 
 
-def test_it_says_what_rows_it_takes(file):
+def test_the_file_states_the_shape_of_its_rows(file):
     path = file(shape=("rows", 2))
     assert onnx_file.read_input(str(path), path.read_bytes()) == ((2,), False)

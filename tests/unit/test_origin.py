@@ -1,4 +1,4 @@
-"""Files of another job are not read as the one that was asked for, and labels of two models are never compared."""
+"""Files of another job are refused, and labels of two models are never compared."""
 
 import contextlib
 
@@ -48,7 +48,7 @@ def test_a_file_of_another_job_is_named(tmp_path, told, said):
         provenance.check_scores([write(tmp_path, "kernel", told=told)], "e", {"kernel": "d"})
 
 
-def test_what_a_job_asks_of_its_files_is_what_they_say(default):
+def test_jobs_check_the_metadata_of_their_files(default):
     loaded = validation.load(default)
     told = provenance.parse_digests(jobs.format_digests(loaded, "digits", ["kernel_shap", "exact", "exact"]))
     assert told == {entry: digest(jobs.attribute_job(loaded, "digits", entry)) for entry in ("kernel_shap", "exact")}
@@ -71,7 +71,7 @@ def test_measurements_of_another_job_are_named(tmp_path, name, kind):
 
 
 @pytest.mark.parametrize("other", [{"full": (-0.1, -0.2, -0.3003)}, {"empty": -1.0003}])
-def test_labels_of_two_models_are_not_compared(tmp_path, other):
+def test_methods_of_two_models_are_not_compared(tmp_path, other):
     exact, kernel = write(tmp_path, "exact"), write(tmp_path, "kernel", **other)
     with pytest.raises(ShapelineError) as caught:
         provenance.check_ends([exact, kernel])

@@ -1,4 +1,4 @@
-"""A model on data other than its own: what fits, what is told, and the five slides of examples/slides.yaml."""
+"""A model on data other than its own: what fits, refusals, and the five slides of examples/slides.yaml."""
 
 import json
 from types import SimpleNamespace
@@ -137,7 +137,7 @@ def test_prepared_data_that_do_not_fit(sizes, trained, change, told):
     assert told in str(failure.value) and "\n" not in str(failure.value)
 
 
-def test_a_network_of_any_size_explains_larger_pictures(tmp_path):
+def test_a_network_of_any_size_explains_larger_images(tmp_path):
     body = "x = np.random.default_rng(0).random((40, {sides})).astype(np.float32)\nreturn {{'inputs': x, {rest}}}"
     small = builders.write_own_source(
         tmp_path / "small.py", body.format(sides="1, 8, 8", rest="'labels': np.arange(40) % 2, 'class_names': 'ab'")
@@ -177,7 +177,7 @@ def test_some_records_are_for_training_in_any_case(tmp_path):
         preparation.prepare(source, {}, [], tmp_path / "out")
 
 
-def test_the_page_says_what_the_model_was_trained_on():
+def test_the_page_states_the_training_data_of_the_model():
     model_card = {"settings": {"dataset": "crops"}}
     results = SimpleNamespace(model_card=model_card, settings={"dataset": "slides"})
     assert experiment.find_other_dataset(results) == "crops"
@@ -222,7 +222,7 @@ def test_cells_of_crops_and_slides_have_one_size(root, real_data):
         assert top <= box[1] + 1 and left <= box[2] + 1 and top + 50 >= box[3] - 1 and left + 50 >= box[4] - 1
 
 
-def test_the_place_that_speaks_most_for_the_class_decides(root):
+def test_the_crop_with_the_highest_probability_decides(root):
     torch = pytest.importorskip("torch")
     model = architectures.for_dataset(
         {"source": f"{root}/examples/slides.py:anywhere"}, {"input_shape": [3, 50, 50], "classes": ["no", "yes"]}

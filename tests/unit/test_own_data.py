@@ -1,4 +1,4 @@
-"""One's own tables, texts, models, methods and scores, by configuration alone."""
+"""Custom tables, texts, models, methods and scores, by configuration only."""
 
 import copy
 import itertools
@@ -157,7 +157,7 @@ def change(**columns):
         (lambda t: t.head(0), {}, "holds a header and no rows"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said_in_one_line(prepared, table, edit, entry, said):
+def test_mistakes_in_a_table_are_one_line(prepared, table, edit, entry, said):
     with pytest.raises(ShapelineError) as failure:
         prepared(**{"suffix": "csv", "table": edit(table) if edit else table, **entry})
     assert said in str(failure.value) and "\n" not in str(failure.value)
@@ -177,7 +177,7 @@ def test_absent_features_are_usual_values_or_rows_never_codes_between(prepared, 
 
 
 @pytest.mark.parametrize("last", [LogisticRegression(), RandomForestClassifier(5, random_state=0)])
-def test_a_pipeline_says_what_it_says_of_the_users_own_frame(prepared, table, tmp_path, last):
+def test_a_pipeline_gives_its_outputs_on_the_users_frame(prepared, table, tmp_path, last):
     data = prepared()
     fitted = pipeline(table, last)
     model = opened(fitted, data, tmp_path, framework="function")  # as plan.train_settings has it
@@ -202,7 +202,7 @@ def test_missing_cells_reach_a_pipeline_that_takes_them(prepared, table, tmp_pat
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs)), fitted.predict_proba(frame), atol=1e-9)
 
 
-def test_classes_are_matched_by_name_whatever_their_order_and_type(prepared, table, tmp_path):
+def test_classes_are_matched_by_name_in_any_order_and_type(prepared, table, tmp_path):
     numbers = table.assign(sold=(table["sold"] == "yes").map({True: 10, False: 9}))  # as text, "10" comes before "9"
     data = prepared(table=numbers)
     assert data.card["classes"] == ["9", "10"]
@@ -300,7 +300,7 @@ def test_a_function_is_given_the_frame_that_pandas_read(prepared, table, tmp_pat
     assert card["test_accuracy"] == right[data.split == sources.TEST].mean() and card["framework"] == "function"
 
 
-def test_a_function_of_pictures_and_of_a_regression_is_given_arrays(tmp_path):
+def test_a_function_of_images_and_of_a_regression_is_given_arrays(tmp_path):
     card = {"classes": ["a", "b", "c"], "input_shape": [1, 2, 2], "kind": "image", "feature_names": []}
     rows = np.random.default_rng(0).random((5, 1, 2, 2))
     text = "def model(rows):\n    assert rows.shape[1:] == (1, 2, 2)\n    p = rows.mean((1, 2, 3)) / 2\n"
@@ -525,7 +525,7 @@ def test_a_mistake_is_one_line_before_any_job(example, path, value, said):
     assert said in str(failure.value), str(failure.value)
 
 
-def test_the_split_can_be_asked_for_before_there_is_a_model(table, tmp_path):
+def test_the_split_can_be_requested_before_a_model_exists(table, tmp_path):
     """As docs/own_data.md has it: by the dataset's own keys, and the same as the run's."""
     table.to_csv(tmp_path / "own.csv", index=False)
     entry = {"path": str(tmp_path / "own.csv"), "target": "sold"}
@@ -559,7 +559,7 @@ def explained(method: dict, budget: float | None = None, shape: tuple = (4,)):
     )[0].scores, weights
 
 
-def test_ones_own_design_runs_as_a_registered_one(tmp_path, root):
+def test_a_custom_design_runs_as_a_registered_one(tmp_path, root):
     loo = own(tmp_path, "def make(d):\n    return Design(np.eye(d, dtype=bool), np.eye(d) * 1.0)\n")
     scores, weights = explained({"method": loo})
     np.testing.assert_allclose(scores[0], 0.2 + weights, atol=1e-6)
@@ -567,7 +567,7 @@ def test_ones_own_design_runs_as_a_registered_one(tmp_path, root):
     np.testing.assert_allclose(scores[1], weights, atol=1e-6)  # additive, and 256 draws of 16 coalitions meet them all
 
 
-def test_ones_own_method_in_one_call(root):
+def test_a_custom_method_in_one_call(root):
     found = shapeline.explain(
         lambda rows: 0.5 + rows @ [0.1, 0.2, -0.1],
         *(np.eye(3), f"{root}/examples/own/halves.py:halves", "zero", "column"),
@@ -585,7 +585,7 @@ def test_ones_own_method_in_one_call(root):
         ("def make(d):\n    return Design(np.eye(3, dtype=bool), np.eye(3))\n", "a Design of 3 features"),
     ],
 )
-def test_ones_own_function_must_return_a_design(tmp_path, text, said):
+def test_a_custom_function_must_return_a_design(tmp_path, text, said):
     with pytest.raises(ShapelineError, match=said):
         explained({"method": own(tmp_path, text)})
 
@@ -601,7 +601,7 @@ def test_ones_own_function_must_return_a_design(tmp_path, text, said):
         ("raise SystemExit('run')\ndef make(d):\n    ...\n", {}, None),  # read, not run
     ],
 )
-def test_ones_own_file_is_judged_without_being_run(example, tmp_path, text, entry, said):
+def test_custom_files_are_checked_without_running_them(example, tmp_path, text, entry, said):
     example["experiments"]["loans"]["methods"] = {"mine": {"method": own(tmp_path, text), **entry}}
     example["experiments"]["loans"]["metrics"] = {"cost": {}}
     if said is None:
@@ -611,7 +611,7 @@ def test_ones_own_file_is_judged_without_being_run(example, tmp_path, text, entr
         validation.load(example)
 
 
-def test_ones_own_metric_gives_a_number_a_row(tmp_path, root):
+def test_a_custom_metric_gives_a_number_per_row(tmp_path, root):
     rows = pd.DataFrame({"instance": [3, 4], "repeat": 0, "scores": [[1.0, -1.0, 0.0], [0.0, 0.0, 2.0]]})
     file = tmp_path / "own.py"
     file.write_text("def total(rows, seed):\n    return rows['instance'] + seed\ndef wrong(rows):\n    return [1]\n")
@@ -628,7 +628,7 @@ def test_ones_own_metric_gives_a_number_a_row(tmp_path, root):
     assert failure.value.__notes__ == [f"metric bad: {file}:total failed"]
 
 
-def test_a_metric_of_ones_own_asks_for_what_there_is(example, tmp_path):
+def test_a_custom_metric_receives_its_named_arguments(example, tmp_path):
     file = tmp_path / "own.py"
     file.write_text("def one(row, seed=1, more=2):\n    ...\n")
     example["experiments"]["loans"]["metrics"]["own"] = {"functions": {"one": f"{file}:one"}}
@@ -736,7 +736,7 @@ def test_scores_go_out_as_an_explanation_of_shap(written):
     assert found.feature_names == ["age", "debt"] and found.data[1, 0] == 50
 
 
-def test_without_shap_it_is_said_what_to_install(written, monkeypatch):
+def test_without_shap_the_installation_is_named(written, monkeypatch):
     monkeypatch.setitem(sys.modules, "shap", None)
     with pytest.raises(ShapelineError, match=r"pip install 'shapeline\[peers\]'"):
         scores.to_shap(written)
@@ -786,7 +786,7 @@ def test_two_folders_side_by_side(tmp_path, capsys):
 @pytest.mark.parametrize(
     "block", [one for one in BLOCKS if one.mark == "by tests/unit/test_own_data.py"], ids=lambda one: one.page
 )
-def test_the_documentations_python_runs_with_what_is_the_readers(block, tmp_path, root, monkeypatch):
+def test_the_python_code_of_the_documentation_runs_with_user_files(block, tmp_path, root, monkeypatch):
     """A file, a pipeline, a model with its inputs, and a package that nothing else needs are put in their places."""
     (tmp_path / "examples/own").mkdir(parents=True)
     (tmp_path / "examples/own/halves.py").write_bytes((root / "examples/own/halves.py").read_bytes())

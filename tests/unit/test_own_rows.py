@@ -1,4 +1,4 @@
-"""A model of one's own is given rows exactly as its user would give them; values are computed again by brute force."""
+"""A custom model receives rows exactly as its user would give them; values are checked by brute force."""
 
 import datetime
 import decimal
@@ -154,7 +154,7 @@ def test_cells_of_many_digits(method, container):
     np.testing.assert_allclose(found.value_full, model.decision_function(container(few)), atol=1e-9)
 
 
-def test_whole_numbers_stay_whole_in_a_pipeline_that_writes_them():
+def test_integers_stay_integers_in_a_pipeline_that_prints_them():
     frame = pd.DataFrame({"store": RNG.integers(1, 6, 150), "price": RNG.random(150) * 10})
     codes = make_pipeline(FunctionTransformer(lambda rows: rows.astype(str)), OneHotEncoder(handle_unknown="ignore"))
     model = make_pipeline(ColumnTransformer([("c", codes, ["store"])], remainder="passthrough"), LogisticRegression())
@@ -217,7 +217,7 @@ def test_none_is_not_nan():
 
 
 @pytest.mark.parametrize("labels", [(1, 2), (0, 1), (-1, 1), (1.0, 2.0), (10, 20, 30), (False, True), ("a", "b")])
-def test_a_label_is_a_label_in_every_argument(labels):
+def test_a_column_label_is_accepted_in_every_argument(labels):
     X = RNG.normal(size=(120, 3))
     y = np.array(labels)[(X[:, 0] * 9).astype(int) % len(labels)]
     model = LogisticRegression().fit(X, y)
@@ -567,7 +567,7 @@ def _saved(model, tmp_path):
 
 
 @pytest.mark.parametrize("whole", ["int64", "int8", "Int64", "object"])
-def test_a_mean_of_whole_numbers_is_exact_for_a_model_of_numbers(prepared, tmp_path, whole):
+def test_a_mean_of_integers_is_exact_for_a_numeric_model(prepared, tmp_path, whole):
     frame = pd.DataFrame({"rooms": pd.Series([1, 2, 4, 4, 5, 3] * 4, dtype=whole), "amount": AMOUNT})
 
     def model(rows):
@@ -664,7 +664,7 @@ def test_texts_of_an_array_are_not_cut_to_the_longest_of_the_inputs():
     np.testing.assert_allclose(found.base_values, 0.025)
 
 
-def test_whole_numbers_of_an_array_stay_whole_beside_their_mean():
+def test_integers_of_an_array_stay_integers_beside_their_mean():
     rows, table_of = RNG.integers(0, 5, (6, 2)), np.array([0.1, 0.5, 0.2, 0.9, 0.4])
     found = shapeline.explain(lambda rows: table_of[rows[:, 0]] * table_of[rows[:, 1]], rows, "shapley", target=1)
     first, second = np.rint(rows.mean(axis=0)).astype(int)
@@ -937,7 +937,7 @@ def test_a_function_that_returns_a_tensor_with_gradient():
     np.testing.assert_allclose(found.scores, expected, atol=1e-6)
 
 
-def test_a_single_picture_without_an_axis_of_inputs_names_the_remedy():
+def test_a_single_image_without_an_axis_of_inputs_names_the_remedy():
     torch = pytest.importorskip("torch")
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 2))
     picture = RNG.random((12, 12)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""config.paper.yaml says what the papers say: computed from the file, without a run.
+"""config.paper.yaml agrees with the papers: computed from the file, without a run.
 
 `python -m tests.unit.test_paper_configuration` writes the cost of each experiment into the file.
 """
@@ -118,7 +118,7 @@ def test_the_explainers_with_a_background_have_the_papers(config):
         assert spent == [500, 64, 32, 16]
 
 
-def test_a_drawn_split_takes_so_many_of_each_class(tmp_path):
+def test_a_sampled_split_has_the_requested_count_of_each_class(tmp_path):
     """The official test part has one slide of each class; the paper draws its own from all of them."""
     path = annotated_files.write_zip(tmp_path / "malaria.zip", annotated_files.malaria())
     settings = {"source": "malaria", "path": str(path), "size": [12, 16]}
@@ -136,7 +136,7 @@ def test_a_drawn_split_takes_so_many_of_each_class(tmp_path):
         assert words in failures.failure(preparation.prepare, "malaria", {**settings, **wrong}, [], tmp_path / "wrong")
 
 
-def test_controls_stand_where_the_readme_says(config):
+def test_controls_are_in_the_experiments_that_the_readme_names(config):
     """Random scores in every experiment; occlusion and a gradient × input where predictions or maps are judged."""
     for name, experiment in config.experiments.items():
         methods = {entry.method for entry in experiment.methods.values()}
@@ -145,7 +145,7 @@ def test_controls_stand_where_the_readme_says(config):
             assert "occlusion" in methods and methods & {"gradient_x_input", "gradient_x_difference"}, name
 
 
-def test_the_claims_of_c_shapley_judge_the_printed_form_and_the_named_fit(config):
+def test_the_claims_of_c_shapley_test_the_printed_formula_and_the_named_fit(config):
     """Never the default, which was chosen by a comparison of our own."""
     asked = set()
     for claim in claims.CLAIMS:

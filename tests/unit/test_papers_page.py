@@ -153,7 +153,7 @@ def test_names_are_those_of_something(experiments):
             assert there, (name, row["item"])
 
 
-def test_what_is_not_run_says_what_is_missing_and_is_run_by_the_command_of_the_page(experiments):
+def test_experiments_that_are_not_run_name_what_is_missing_and_their_command_works(experiments):
     paper = yaml.safe_load((ROOT / "config.paper.yaml").read_text())["experiments"]
     for _, row in ROWS:
         if found := re.search(r"\bnot run\b:?(.*)", " ".join(row.values()), re.I):

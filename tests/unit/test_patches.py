@@ -1,4 +1,4 @@
-"""Transformers on patches: Grad-CAM on the grid of their tokens, and patches that are left out of the sequence."""
+"""Transformers on patches: Grad-CAM on the grid of their tokens, and patches omitted from the sequence."""
 
 import numpy as np
 import pytest
@@ -111,7 +111,7 @@ def masks_of_all_sizes(n=40):
     return masks
 
 
-def test_patches_that_are_left_out_are_those_that_attention_is_masked_from_in_ones_own_module():
+def test_omitted_patches_equal_masked_attention_in_a_custom_module():
     net, masks = drawn(OnPatches()), masks_of_all_sizes()
     game = Game(Classifier("torch", "net", net, 2), GONE, PATCHES, backend=ExecutionBackend("plain", 32))
     found = game.values(PICTURES, masks, np.zeros(3, int))
@@ -124,7 +124,7 @@ def test_patches_that_are_left_out_are_those_that_attention_is_masked_from_in_on
 
 
 @pytest.mark.parametrize("kind", ["ViT", "DeiT"])
-def test_patches_that_are_left_out_are_those_that_attention_is_masked_from(kind):
+def test_omitted_patches_equal_masked_attention(kind):
     pytest.importorskip("transformers")
     own, masks = vision.vit(kind=kind), masks_of_all_sizes()
     net = ImageNetwork(own, 2.0, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], [1, 0]).eval()
@@ -141,7 +141,7 @@ def test_patches_that_are_left_out_are_those_that_attention_is_masked_from(kind)
     assert np.abs(filled - found).max() > 0.01
 
 
-def test_a_call_of_python_and_a_calibration_leave_patches_out():
+def test_a_python_call_and_a_calibration_omit_patches():
     net = drawn(OnPatches())
     said = shapeline.explain(
         net, PICTURES, "occlusion", reference="delete", features={"kind": "patch", "size": 4}, target=0
@@ -155,7 +155,7 @@ def test_a_call_of_python_and_a_calibration_leave_patches_out():
     assert references.build("delete", data, 0).leaves_out
 
 
-def test_what_cannot_leave_patches_out_is_told():
+def test_models_that_cannot_omit_patches_are_refused():
     plain = Classifier("torch", "net", nn.Sequential(nn.Flatten(), nn.Linear(768, 2)), 2)
     with pytest.raises(ShapelineError, match="'net' cannot leave patches out; use zero or mean_value, or give"):
         Game(plain, GONE, PATCHES).values(PICTURES, np.ones((1, 16), bool))

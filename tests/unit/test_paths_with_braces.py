@@ -1,4 +1,4 @@
-"""Files of the user in folders and with names that Snakemake would read as wildcards."""
+"""User files in folders and with names that Snakemake would read as wildcards."""
 
 import os
 
@@ -40,7 +40,7 @@ def test_a_missing_file_keeps_its_name():
     assert as_inputs(["{a}/none.csv"]) == ["{a}/none.csv"]
 
 
-def test_a_method_of_ones_own_may_have_braces_in_its_path(in_folder):
+def test_a_custom_method_may_have_braces_in_its_path(in_folder):
     (in_folder / "{n}.py").write_text("def halves(d, budget, rng): ...\n")
     assert METHODS["{n}.py:halves"].function_for("torch") == "{n}.py:halves"
     assert METHODS["occlusion"].function_for("tensorflow").count("{") == 0

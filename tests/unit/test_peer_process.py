@@ -1,4 +1,4 @@
-"""shapiq in another environment: a program that answers tasks, by a stand-in of the library and by the library."""
+"""shapiq in another environment: a program that answers tasks, with a stand-in of the library and the library."""
 
 import os
 import stat
@@ -82,7 +82,7 @@ def test_another_environment_explains_a_game_of_this_one(python):
     np.testing.assert_allclose(scores_by(python, "Exact"), np.arange(1.0, 7.0))
 
 
-def test_what_goes_wrong_there_is_one_line(python, tmp_path):
+def test_failures_in_the_other_environment_are_one_line(python, tmp_path):
     with pytest.raises(MethodFailure, match=r"^GivesUp of 24 evaluations: too few$"):
         scores_by(python, "GivesUp")
     with pytest.raises(ShapelineError, match=r"^peer_shapiq: RuntimeError: a mistake$"):
@@ -100,7 +100,7 @@ def test_what_goes_wrong_there_is_one_line(python, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["absent", "folder", "without"])
-def test_an_interpreter_that_cannot_run_it_is_told_before_any_job(tmp_path, kind):
+def test_an_interpreter_that_cannot_run_it_is_reported_before_any_job(tmp_path, kind):
     path = {"absent": tmp_path / "python3", "folder": tmp_path, "without": tmp_path / "empty"}[kind]
     if kind == "without":
         path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')

@@ -1,4 +1,4 @@
-"""Other people's explainers: their values against ours where both are exact, and what they are counted to evaluate."""
+"""Explainers of other packages: their values against ours where both are exact, and their counts of evaluations."""
 
 import copy
 import importlib.util
@@ -100,7 +100,7 @@ def test_evaluations_are_counted_at_the_model_and_within_the_budget(model, name,
 
 
 @pytest.mark.parametrize("name", OF_PIXELS)
-def test_draws_are_an_instances_own_and_global_generators_stay(model, name):
+def test_samples_are_independent_per_instance_and_global_generators_are_restored(model, name):
     before = np.random.get_state()[1].copy(), torch.get_rng_state().clone()
     whole, part = explain(model, name, 4), explain(model, name, 4, part=slice(1, 3))
     np.testing.assert_array_equal(np.random.get_state()[1], before[0])
@@ -128,7 +128,7 @@ def test_every_approximator_of_shapiq_explains_within_its_budget(model, exact):
 
 
 @needs_shapiq
-def test_what_shapiq_lacks_or_gives_up_is_told_in_a_line(model):
+def test_missing_and_failing_approximators_of_shapiq_are_one_line(model):
     with pytest.raises(
         ShapelineError, match=r"^peer_shapiq: shapiq \S+ has no approximator 'Odd'.* KernelSHAP,"
     ) as caught:
@@ -233,7 +233,7 @@ def game_of(table: dict) -> InstanceGame:
     return InstanceGame(lambda masks: np.array([table[tuple(mask)] for mask in masks.astype(int)]), 2)
 
 
-def test_a_game_asks_for_each_end_at_most_once():
+def test_a_game_evaluates_each_end_at_most_once():
     game = game_of({(0, 0): 1.0, (1, 1): 8.0, (1, 0): 3.0, (0, 1): 4.0})
     np.testing.assert_array_equal(game(np.array([[1, 1], [1, 0], [1, 1], [0, 1.0]])), [8, 3, 8, 4])
     assert game.evaluations == 3
@@ -242,7 +242,7 @@ def test_a_game_asks_for_each_end_at_most_once():
     assert game.evaluations == 4
 
 
-def test_too_few_evaluations_are_a_failure_of_the_instance_alone(model):
+def test_too_few_evaluations_are_a_failure_of_the_instance_only(model):
     asked = CountedGame(Game(model, ROWS, PATCHES), IMAGES, TARGETS, IDS, 0, 15)
     with pytest.raises(MethodFailure, match="budget: 15 evaluations are fewer than the 16 needed at d = 8"):
         explain_each(lambda game, seed: np.zeros(8), asked, parameters.kernel_minimum)
@@ -259,7 +259,7 @@ def test_an_infinite_value_names_its_instance():
     assert caught.value.instance == 1 and "instance 1," in str(caught.value)
 
 
-def test_the_global_generator_is_put_back_after_a_failure():
+def test_the_global_generator_is_restored_after_a_failure():
     before = np.random.get_state()[1].copy()
     with pytest.raises(ValueError), seed_numpy(5):
         np.random.rand()
@@ -281,7 +281,7 @@ def entries(default):
     return raw, name, raw["experiments"][name]["methods"]
 
 
-def test_a_peer_that_is_not_installed_stops_the_run_alone(entries, model, monkeypatch):
+def test_a_missing_peer_stops_only_the_run(entries, model, monkeypatch):
     raw, name, entries = entries
     entries["theirs"] = {"method": "peer_shap_kernel"}
     monkeypatch.setattr(registry, "is_installed", lambda package: False)
@@ -294,7 +294,7 @@ def test_a_peer_that_is_not_installed_stops_the_run_alone(entries, model, monkey
     validation.load(raw)
 
 
-def test_impossible_entries_are_told(entries, monkeypatch):
+def test_impossible_entries_are_refused(entries, monkeypatch):
     raw, name, entries = entries
     monkeypatch.setattr(registry, "find_missing_package", lambda method: None)
     entries |= {

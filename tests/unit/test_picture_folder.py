@@ -1,4 +1,4 @@
-"""An image classifier of transformers by its folder: from the configuration's entry to logits, and what is refused."""
+"""An image classifier of transformers by its folder: from the configuration's entry to logits, and refusals."""
 
 import copy
 import json
@@ -66,7 +66,7 @@ def test_the_example_of_a_vit_on_digits_is_valid(root, tmp_path, monkeypatch):
         validation.load(own)
 
 
-def test_a_model_of_a_folder_says_what_transformers_says_and_outlives_its_folder(prepared, place):
+def test_a_model_of_a_folder_gives_the_outputs_of_transformers_and_outlives_its_folder(prepared, place):
     card, data, model, tmp_path = prepared
     assert card["input_shape"] == [3, 16, 16] and model.task == "classification" and model.n_classes == 2
     storage.save(model, tmp_path / "weights.safetensors")
@@ -83,7 +83,7 @@ def test_a_model_of_a_folder_says_what_transformers_says_and_outlives_its_folder
     assert 0 <= measured["test_accuracy"] <= 1 and "transformers" in measured["versions"]
 
 
-def test_blocks_are_drawn_anew_from_the_last_on(prepared):
+def test_blocks_are_randomised_from_the_last_one(prepared):
     _, data, model, _ = prepared
     blocks = ["model.vit.embeddings", "model.vit.layers.0", "model.vit.layers.1", "model.classifier"]
     assert list(architectures.list_layers(model)) == blocks
@@ -125,7 +125,7 @@ def test_other_architectures_are_read_and_outputs_are_of_the_classes_by_name(pre
         ({"image_mean": 0.1, "image_std": 2}, (1.0, [0.1] * 3, [2] * 3)),
     ],
 )
-def test_what_the_processor_does_to_a_picture(tmp_path, written, expected):
+def test_the_processor_of_an_image(tmp_path, written, expected):
     vision.folder(tmp_path)
     edited(tmp_path, folders.PROCESSOR, **written)
     said = folders.normalisation(str(tmp_path))
@@ -191,7 +191,7 @@ def test_what_cannot_go_together_is_one_line(example, path, value, said):
         ({"num_heads": [1, 2]}, "grad_cam needs maps or tokens on one grid .* joins patches from stage to stage; name"),
     ],
 )
-def test_other_transformers_are_told(example, tmp_path, monkeypatch, written, said):
+def test_other_transformers_are_refused(example, tmp_path, monkeypatch, written, said):
     monkeypatch.chdir(tmp_path)
     vision.folder(tmp_path / PATH)
     (tmp_path / "examples/picture_folder/images").mkdir()
@@ -201,7 +201,7 @@ def test_other_transformers_are_told(example, tmp_path, monkeypatch, written, sa
         validation.load(example)
 
 
-def test_weights_that_are_missing_are_not_drawn(prepared, place, tmp_path):
+def test_missing_weights_are_not_initialised_at_random(prepared, place, tmp_path):
     card = prepared[0]
     vision.folder(tmp_path / "model", layers=1)
     edited(tmp_path / "model", "config.json", num_hidden_layers=2)

@@ -1,4 +1,4 @@
-"""What the Snakefile asks of the plan: paths from counts, settings of one label, tracked files, lost records."""
+"""The plan of the Snakefile: paths from counts, settings of one method, tracked files, lost records."""
 
 import ast
 import dataclasses
@@ -34,7 +34,7 @@ def test_settings_do_not_depend_on_the_order_of_keys(default):
     assert every_setting(validation.load(default)) == every_setting(validation.load(shuffled(default)))
 
 
-def test_a_new_label_changes_no_other_labels_settings(default):
+def test_a_new_method_changes_no_other_settings(default):
     before = every_setting(validation.load(default))
     default["experiments"]["digits"]["methods"]["more"] = {"method": "kernel_shap", "budget": 8}
     after = every_setting(validation.load(default))
@@ -71,7 +71,7 @@ def test_the_shards_of_one_experiment_touch_no_other(default):
     assert all(before[path] == after[path] for path in before.keys() & after.keys())
 
 
-def test_an_experiments_digest_changes_with_its_settings_alone(default):
+def test_the_digest_of_an_experiment_changes_only_with_its_settings(default):
     before = jobs.compute_digests(validation.load(default))
     assert list(before) == default["run"]
     assert (
@@ -86,7 +86,7 @@ def test_an_experiments_digest_changes_with_its_settings_alone(default):
         before = after
 
 
-def test_precision_and_compilation_are_settings_of_the_scores_alone(default):
+def test_precision_and_compilation_are_settings_of_scores_only(default):
     before = every_setting(validation.load(default))
     default["experiments"]["digits"] |= {"precision": "float32", "compile": False}
     assert every_setting(validation.load(default)) == before
@@ -98,7 +98,7 @@ def test_precision_and_compilation_are_settings_of_the_scores_alone(default):
     assert "'precision': 'bfloat16'" in after["results/digits/scores/exact/0-of-1.parquet"]
 
 
-def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, tmp_path, monkeypatch):
+def test_a_record_older_or_much_newer_than_its_file_is_ignored(default, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     loaded = validation.load(default)
     path, settings = next(
@@ -121,7 +121,7 @@ def test_a_record_older_or_much_younger_than_its_file_is_not_believed(default, t
     jobs.check_records(loaded)
 
 
-def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, monkeypatch):
+def test_tracked_files_follow_static_imports_without_the_infrastructure(root, monkeypatch):
     monkeypatch.chdir(root)
     kernel = job_code.list_sources("shapeline.designs.sampled")
     assert "workflow/shapeline/designs/sampled.py" in kernel
@@ -138,7 +138,7 @@ def test_tracked_files_follow_static_imports_and_leave_out_the_plumbing(root, mo
     )
 
 
-def test_a_file_counts_by_its_room_and_not_by_its_stem(tmp_path, monkeypatch, request):
+def test_a_file_counts_by_its_subpackage_and_not_by_its_stem(tmp_path, monkeypatch, request):
     copy = tmp_path / "workflow/shapeline"
     shutil.copytree(job_code.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
@@ -167,7 +167,7 @@ def forget() -> None:
     job_code.list_script_modules.cache_clear()
 
 
-def test_no_job_tracks_what_decides_no_number_of_its_own(root, monkeypatch, default):
+def test_no_job_tracks_code_that_determines_none_of_its_numbers(root, monkeypatch, default):
     monkeypatch.chdir(root)
     loaded = validation.load(default)
     makers = [job_code.prepare_code(loaded, name) for name in loaded.datasets]
@@ -249,7 +249,7 @@ def test_every_import_within_the_package_is_seen():
         assert set(job_code._list_imports(file)) == counted, file
 
 
-def test_each_family_is_tracked_alone(root, monkeypatch, default):
+def test_each_family_is_tracked_separately(root, monkeypatch, default):
     monkeypatch.chdir(root)
     loaded = validation.load(default)
     tracking = {
@@ -263,7 +263,7 @@ def test_each_family_is_tracked_alone(root, monkeypatch, default):
     }
 
 
-def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, monkeypatch):
+def test_lost_records_name_files_of_other_settings(default, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     default["run"] = ["digits"]
     loaded = validation.load(default)
@@ -287,7 +287,7 @@ def test_lost_records_name_what_was_made_with_other_settings(default, tmp_path, 
     jobs.check_records(validation.load(default))
 
 
-def test_a_job_knows_its_code_by_content_and_the_users_files_by_path(default, tmp_path, monkeypatch, request):
+def test_a_job_tracks_its_code_by_content_and_user_files_by_path(default, tmp_path, monkeypatch, request):
     copy = tmp_path / "workflow/shapeline"
     shutil.copytree(job_code.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
@@ -351,7 +351,7 @@ def test_the_tables_of_a_framework_name_every_module_that_is_loaded_by_name(fram
     assert job_code.EXPORT == {name: (module,) for name, module in storage.EXPORTERS.items()}
 
 
-def test_a_job_tracks_the_modules_of_its_own_framework_alone(root, monkeypatch, default):
+def test_a_job_tracks_only_the_modules_of_its_framework(root, monkeypatch, default):
     monkeypatch.chdir(root)
     loaded = validation.load(default)
     for experiment, own, other in (("digits", "torch_", "tf_|keras"), ("reviews", "tf_|keras", "torch_")):
@@ -366,7 +366,7 @@ def test_a_job_tracks_the_modules_of_its_own_framework_alone(root, monkeypatch, 
             assert re.search(own, names) and not re.search(other, names)
 
 
-def test_texts_of_ones_own_are_what_is_sharded(default):
+def test_custom_texts_are_sharded(default):
     experiment = default["experiments"]["reviews"]
     experiment["instances"], experiment["shards"] = {"texts": ["good", "bad"]}, 8
     del experiment["metrics"]["ground_truth_words"]
@@ -376,7 +376,7 @@ def test_texts_of_ones_own_are_what_is_sharded(default):
         validation.load(default)
 
 
-def test_a_run_of_own_data_has_no_pages_of_the_papers(default, tmp_path):
+def test_a_run_on_custom_data_has_no_pages_of_the_papers(default, tmp_path):
     """Nor do they come back with an experiment that is not run."""
     (tmp_path / "own.csv").write_text("a,c,b\n" + "1,3,x\n2,5,y\n" * 20)
     default["datasets"]["own"] = {"source": "table_file", "path": str(tmp_path / "own.csv"), "target": "b"}
@@ -395,7 +395,7 @@ def test_a_rival_on_words_tracks_the_method_that_sets_its_budget(root, monkeypat
     assert "workflow/shapeline/designs/local.py" in files and "workflow/shapeline/designs/sampled.py" in files
 
 
-def test_a_budget_too_small_for_any_document_is_told_before_any_job(default):
+def test_a_budget_too_small_for_any_document_is_reported_before_any_job(default):
     default["experiments"]["reviews"]["budget"] = 1
     with pytest.raises(ShapelineError, match=r"reviews\.budget: 1 x d is too few for kernel_shap; set 2"):
         validation.load(default)

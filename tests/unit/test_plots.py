@@ -1,4 +1,4 @@
-"""Figures and tables of a report, on a small invented result folder in the formats of the real one."""
+"""Figures and tables of a report, on a small invented result folder in the formats of a real one."""
 
 import dataclasses
 import io
@@ -84,7 +84,7 @@ def list_entries(count: int, controls: int) -> dict[str, dict]:
 
 
 @pytest.mark.parametrize("palette", ["colorblind", "deep", "muted"])
-def test_every_label_has_a_style_of_its_own(palette):
+def test_every_method_has_a_distinct_style(palette):
     styles = elements.styles(list_entries(20, 3), "label0", palette)
     assert len({(style.colour, style.marker, str(style.line)) for style in styles.values()}) == 20
     assert styles["label0"].colour == "#000000"
@@ -101,7 +101,7 @@ def test_colours_are_neither_grey_nor_pale(palette):
     assert (colours @ [0.2126, 0.7152, 0.0722] < 0.72).all()
 
 
-def test_a_new_label_at_the_end_changes_no_colour():
+def test_a_new_method_at_the_end_changes_no_colour():
     before, after = elements.styles(list_entries(9, 0)), elements.styles(list_entries(10, 0))
     assert {entry: after[entry] for entry in before} == before
 
@@ -109,7 +109,7 @@ def test_a_new_label_at_the_end_changes_no_colour():
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-def test_load_keeps_the_order_of_the_labels(results):
+def test_load_keeps_the_order_of_the_methods(results):
     assert list(results.entries) == list(results.scores) == list(METHODS)
     assert results.d == 16 and len(results.scores["exact"]) == 12
     assert results.metadata["kernel_shap"][0]["git_commit"] == "0123456789abcdef"
@@ -190,7 +190,7 @@ def test_the_title_names_a_subset(results):
     assert findings.headline(named)["title"] == f"{plain} (subset: part.csv, 40 rows, in place of train.csv)"
 
 
-def test_headline_says_when_a_control_wins(results):
+def test_headline_reports_a_control_that_wins(results):
     frame = areas_of(exact=-10, kernel_shap=-9, occlusion=-14, random=-2)
     found = findings.headline(with_metrics(results, log_odds=frame))
     assert found["best"]["method"] == "exact" and found["control"]["method"] == "occlusion"
@@ -309,14 +309,14 @@ def test_headline_without_metrics_or_controls(results):
     assert "no control was measured" in findings.headlines(no_control)[2]
 
 
-def test_health_counts_failures_by_status(results):
+def test_diagnostics_count_failures_by_status(results):
     frame = tables.health(results)
     assert list(frame["method"]) == list(METHODS)
     assert row(frame, "lime")["failures"] == "⚠ 1 memory" and row(frame, "exact")["failures"] == "none"
     assert row(frame, "exact")["evaluations, total"] == "786,432"
 
 
-def test_health_flags_a_gap_only_where_none_is_promised(results):
+def test_diagnostics_flag_a_gap_of_efficient_methods_only(results):
     column = "efficiency gap, median (nats)"
     healthy = tables.health(results)
     assert not healthy[column].str.startswith("⚠").any()
@@ -328,14 +328,14 @@ def test_health_flags_a_gap_only_where_none_is_promised(results):
     assert row(tables.health(dataclasses.replace(results, scores=failed)), "exact")["should be 0"] == "–"
 
 
-def test_health_counts_zero_scores_and_ties(results):
+def test_diagnostics_count_zero_scores_and_ties(results):
     half = np.array([3, 2, 1, 1] + [0] * 12, np.float32)  # the cut is at 3 of 16
     frame = results.scores["random"].assign(scores=[half] * 12)
     table = tables.health(dataclasses.replace(results, scores={"random": frame}))
     assert row(table, "random")["zero scores"] == "75 %" and row(table, "random")["ties at top-20 %"] == "100 %"
 
 
-def test_health_tells_what_methods_flagged_and_is_silent_otherwise(results):
+def test_diagnostics_report_flags_of_methods_and_are_silent_otherwise(results):
     assert "warnings" not in tables.health(results)
     flags = ["no neighbour"] * 5 + [None] * 7
     marked = {**results.scores, "random": results.scores["random"].assign(warning=flags)}
@@ -343,7 +343,7 @@ def test_health_tells_what_methods_flagged_and_is_silent_otherwise(results):
     assert row(table, "random")["warnings"] == "5 no neighbour" and row(table, "lime")["warnings"] == "none"
 
 
-def test_ties_are_found_at_the_cut_and_nowhere_else():
+def test_ties_are_found_only_at_the_threshold():
     values = np.array([[5, 4, 3, 2, 1.0], [5, 5, 3, 2, 1], [5, 3, 3, 2, 1], [-1, -1, -2, -3, -4]])
     assert tables.ties(values, cut=0.2).tolist() == [False, True, False, True]
     assert tables.ties(values, cut=0.4).tolist() == [False, False, True, False]
@@ -420,7 +420,7 @@ def drawn(figure: Figure) -> Figure:
     return figure
 
 
-def test_curves_show_every_label_with_units_and_a_legend_beside_the_data(results):
+def test_curves_show_every_method_with_units_and_a_legend_beside_the_data(results):
     frame, styles = results.metrics["log_odds"], elements.assign_styles(results)
     figure = drawn(curves(frame, styles))
     masking, insertion = figure.axes
@@ -453,7 +453,7 @@ def test_many_curves_leave_room_for_the_bands_that_they_do_not_draw(results):
     assert low <= masking["low"].min() and masking["high"].max() <= high
 
 
-def test_curve_panels_give_every_label_its_own(results):
+def test_curve_panels_have_one_panel_per_method(results):
     figure = drawn(curve_panels(results.metrics["log_odds"], elements.assign_styles(results)))
     panels = [axes for axes in figure.axes if axes.get_visible()]
     assert panels[0].get_title(loc="left") == "exact" and len(panels) == len(METHODS)
@@ -494,7 +494,7 @@ def test_names_in_the_cost_figure_cover_neither_each_other_nor_the_frame(results
     assert all(overlap(box, figure.axes[0].get_window_extent()) for box in boxes)
 
 
-def test_maps_are_symmetric_about_zero_and_say_what_failed():
+def test_maps_are_symmetric_about_zero_and_report_failures():
     cells = np.array([[0, 0, 1], [0, 0, 1], [2, 2, 3]])  # patches of unequal size
     images = np.zeros((2, 1, 3, 3))
     values = {"one": [np.array([1.0, 4, -2, 0]), None], "two": [np.zeros(4), np.arange(4.0)]}
@@ -523,7 +523,7 @@ def test_maps_are_symmetric_about_zero_and_say_what_failed():
         ("shapley_regression_kernel_4", 0.5, "shapley_\nregression_\nkernel_4"),
     ],
 )
-def test_a_label_is_broken_where_it_is_wider_than_its_column(label, width, expected):
+def test_a_name_is_wrapped_if_it_is_wider_than_its_column(label, width, expected):
     assert elements.wrap_name(label, width) == expected
 
 
@@ -544,14 +544,14 @@ def test_a_tile_is_drawn_where_its_frame_is():
     assert dark.sum() < 1.2 * inside.size  # beside it stand a name, a title and a word
 
 
-def test_a_picture_of_one_row_and_colours_that_are_a_rounding_too_bright_are_drawn():
+def test_an_image_of_one_row_and_colours_that_are_a_rounding_too_bright_are_drawn():
     shown = [score_maps.Tile(np.ones((1, 900))), score_maps.Tile(np.full((2, 2, 3), 1 + 1e-6))]
     drawing = score_maps.image_grid(["a"], ["b"], lambda _, entry: shown[entry is not None])
     [(_, _, line), (_, _, white)] = drawing.artists[0].tiles
     assert len(line) >= 1 and (white == 255).all() and elements._pixels(drawing)
 
 
-def test_maps_of_many_labels_go_on_in_a_further_block():
+def test_maps_of_many_methods_continue_in_another_block():
     values = {f"method{place}": [np.zeros(4)] for place in range(13)}
     figure = score_maps.heat_maps(np.zeros((1, 3, 2, 2)), ["a"], values, [np.arange(4).reshape(2, 2)])
     [pictures] = figure.artists
@@ -597,7 +597,7 @@ def test_score_table_writes_the_largest_features_first():
     assert "1 smaller features not shown" in axes.get_xlabel()
 
 
-def test_score_table_mutes_what_its_interval_does_not_tell_from_0():
+def test_score_table_mutes_scores_whose_interval_contains_0():
     values = {"sampled": np.array([-3.0, 1.0]), "plain": np.array([2.0, 1.5])}
     axes = score_maps.score_table(values, ["a", "b"], half={"sampled": np.array([0.5, 1.2])}).axes[0]
     assert [text.get_text() for text in axes.texts] == ["−3.0 ± 0.50", "2.0", "1.0 ± 1.2", "1.5"]
@@ -660,7 +660,7 @@ def test_missing_metrics_take_one_line(results):
     )
 
 
-def test_no_exact_label_no_error_section(tmp_path):
+def test_without_exact_values_the_error_section_is_missing(tmp_path):
     entries = tuple(entry for entry in METHODS if entry != "exact")
     results = experiment.load(**build(tmp_path / "image", "image", entries, exact=None))
     assert common.error_section(results).data == ""
@@ -670,7 +670,7 @@ def test_no_exact_label_no_error_section(tmp_path):
     }
 
 
-def test_intervals_say_what_they_hold_fixed(results):
+def test_intervals_state_their_fixed_factors(results):
     assert "sampled independently per instance" in common.interval_note(results).data
     frame = results.scores["kernel_shap"]
     repeated = pd.concat([frame.assign(repeat=repeat) for repeat in range(3)])
@@ -678,6 +678,6 @@ def test_intervals_say_what_they_hold_fixed(results):
     assert "the mean over 3 sampling repetitions" in common.interval_note(more).data
 
 
-def test_figures_are_pictures_with_a_description(results):
+def test_figures_are_images_with_a_description(results):
     page = common.masking_section(results).data
     assert page.count('<svg role="img" aria-label="') == page.count("<svg") == 3 and "<img" not in page

@@ -1,4 +1,4 @@
-"""A network takes float32, and one line says where that makes other cells of those given."""
+"""A network computes in float32, and one line reports input cells that this changes."""
 
 import logging
 
@@ -52,7 +52,7 @@ def test_a_network_reports_cells_that_lose_digits(caplog, name, frame, n):
 
 @pytest.mark.parametrize("name", KEPT)
 @pytest.mark.parametrize("frame", [False, True])
-def test_it_says_nothing_where_cells_stay_what_they_are(caplog, name, frame):
+def test_no_line_is_printed_if_cells_are_unchanged(caplog, name, frame):
     assert lines(caplog, KEPT[name], frame=frame) == []
 
 
@@ -61,7 +61,7 @@ def test_a_function_has_its_cells_as_they_are(caplog, frame):
     assert lines(caplog, LOST["epoch seconds"], lambda rows: np.full(len(rows), 0.5), frame) == []
 
 
-def test_missing_cells_pictures_and_several_columns(caplog):
+def test_missing_cells_images_and_several_columns(caplog):
     rows = np.stack([SECONDS, np.where(np.arange(12) == 3, np.nan, SECONDS)], 1)
     for given, said in (
         (rows, "column 'a' (and 1 more)"),

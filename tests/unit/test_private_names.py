@@ -1,4 +1,4 @@
-"""No private name of another package is read, and nothing is assigned into one, but for three exceptions."""
+"""No private name of another package is read or assigned, with three exceptions."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Probabilities that are none are refused, where the model is asked and not where its scores are looked at."""
+"""Invalid probabilities are refused when the model is evaluated."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Files of prompts: JSON Lines and CSV, what their lines say, and mistakes in one line."""
+"""Files of prompts: JSON Lines and CSV, their content, and mistakes in one line."""
 
 import json
 
@@ -16,7 +16,7 @@ def written(tmp_path, *lines, name="prompts.jsonl"):
     return path
 
 
-def test_json_lines_and_csv_say_the_same(tmp_path):
+def test_json_lines_and_csv_have_equal_prompts(tmp_path):
     entry = {"question": "How much, or little?", "context": FERRY, "answer": "Four crowns.", "support": [1]}
     lines = written(tmp_path, entry, "", {**entry, "answer": None, "support": ["Tickets cost four crowns."]})
     first, second = read_prompts(lines)
@@ -30,7 +30,7 @@ def test_json_lines_and_csv_say_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("inside", ["\u2028", "\x85", "\x0b", "\x1c"])
-def test_a_line_ends_at_a_line_break_alone(tmp_path, inside):
+def test_a_line_ends_only_at_a_line_break(tmp_path, inside):
     entry = {"question": f"How{inside}much?", "context": FERRY, "support": ["²"]}
     lines = written(tmp_path, *[json.dumps(entry, ensure_ascii=False)] * 2, name="PROMPTS.JSONL")
     table = written(tmp_path, f"question,support\nHow{inside}much?,²", name="prompts.csv")

@@ -1,4 +1,4 @@
-"""Jobs on prompts of an experiment: answers, scores beside the Python call and the definition, stored values, init."""
+"""Jobs on prompts of an experiment: answers, scores against the Python call and the definition, stored values."""
 
 import json
 

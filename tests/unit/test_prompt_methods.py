@@ -1,4 +1,4 @@
-"""Hierarchical, gradient and attention methods on prompts, and captum's, by values computed in another way."""
+"""Hierarchical, gradient and attention methods on prompts, and captum's, against independent computations."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the configuration no longer names is listed and removed; nothing else is, above all nothing elsewhere."""
+"""Files that the configuration no longer names are listed and removed, and no others."""
 
 import os
 import re
@@ -107,7 +107,7 @@ def test_nothing_outside_the_results_is_touched(made):
     assert not os.path.lexists("results/digits/scores/gone")
 
 
-def test_rows_go_when_no_file_of_the_configuration_was_made_of_them(made):
+def test_rows_are_removed_when_no_file_of_the_configuration_uses_them(made):
     old, used = (f"results/.rows/scores/{letter * 32}/1f.parquet" for letter in "ba")
     partial = f"results/.rows/scores/{'a' * 32}/.1f.parquet.123.tmp"  # of a killed job
     write(old, used, partial, "results/.rows/notes/mine.txt")

@@ -1,4 +1,4 @@
-"""The published benchmark: games found by family, errors as they are defined, and the ratios over its cells."""
+"""The published benchmark: games by family, errors by their definition, and ratios over its cells."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Sanity: randomised models, how alike their scores are, other references that judge, null and duplicated features."""
+"""Sanity checks: randomised models, similarity of their scores, other references, null and duplicated features."""
 
 import copy
 
@@ -37,7 +37,7 @@ def changed(classifier, before: dict) -> set[str]:
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_layers_are_drawn_from_the_output_down(framework):
+def test_layers_are_randomised_from_the_output_down(framework):
     sizes = {"vocabulary": 20, "length": 8, "embedding": 4, "filters": 5, "hidden": 6}
     before = arrays_of(architectures.build("word_cnn", framework, seed=1, **sizes))
     found = {}
@@ -56,7 +56,7 @@ def test_layers_are_drawn_from_the_output_down(framework):
     assert (found[1][1]["last.weight"] == found[2][1]["last.weight"]).all()
 
 
-def test_what_is_not_trained_is_kept():
+def test_untrained_parameters_are_unchanged():
     model = architectures.build("mlp", inputs=3, hidden=[4], classes=2)
     model.module[0].mean[:] = 5.0
     assert randomise(model, None, seed=1) == ["3", "1"]
@@ -83,7 +83,7 @@ def networks(tmp_path):
     return lambda name: architectures.build(f"{tmp_path / 'networks.py'}:{name}", classes=2)
 
 
-def test_a_normalisation_goes_with_the_layer_before_it(networks):
+def test_a_normalisation_is_randomised_with_the_layer_before_it(networks):
     model = networks("normalised")
     assert list_layers(model) == {
         "0": ["0.weight", "0.bias", *(f"1.{name}" for name in ("weight", "bias", "running_mean", "running_var",
@@ -197,7 +197,7 @@ def test_the_metric_derives_models_and_scores_and_changes_no_other_settings(defa
         ("reviews", {"log_odds": {"references": ["mean"]}}, r"references: 'mean' does not fit kind text; remove"),
     ],
 )
-def test_mistakes_are_told_before_any_job(default, experiment, metrics, message):
+def test_mistakes_are_reported_before_any_job(default, experiment, metrics, message):
     raw = copy.deepcopy(default)
     raw["experiments"][experiment]["metrics"] |= metrics
     with pytest.raises(ShapelineError, match=message):

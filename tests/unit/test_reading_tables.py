@@ -1,4 +1,4 @@
-"""CSV files as people have them: other separators, no header, spaces, words for missing cells; and what mends them."""
+"""CSV files of users: separators, missing headers, spaces, words for missing cells; and the remedies."""
 
 import gzip
 
@@ -304,7 +304,7 @@ def test_a_decimal_comma_beside_words_and_what_is_no_number(prepared):
 
 @pytest.mark.parametrize("word", ["None", "NA", "null", "nan", "NULL", "N/A", "n/a", "<NA>", "#N/A", "NaN"])
 @pytest.mark.parametrize("more", [{}, {"trim": True}, {"separator": "tab"}])
-def test_a_word_is_missing_among_numbers_and_kept_among_texts(prepared, word, more):
+def test_a_word_is_missing_among_numbers_and_a_value_among_texts(prepared, word, more):
     rows = [("1.5", "mild", "low"), (word, word, word), ("", "", "high"), ("4", "bad", "low")] * 4
     content = "x,kind,y\n" + "".join(",".join(row) + "\n" for row in rows)
     content = content.replace(",", "\t") if "separator" in more else content
@@ -414,7 +414,7 @@ def test_other_sources_take_no_such_keys():
         checks.read_entry("digits", {"source": "digits", "separator": ";"})
 
 
-def test_a_form_is_of_python_too():
+def test_a_layout_is_an_option_of_python_too():
     assert checks.read_format(checks.Dataset(source="table_file")) == csv_file.PLAIN
     written = checks.Dataset(source="table_file", header=["a"], na_values=["?"])
     assert checks.read_format(written) == csv_file.CsvFormat(header=("a",), na_values=("?",))
@@ -427,7 +427,7 @@ def test_a_form_is_of_python_too():
         ("evaluations", "inf", "'evaluations' holds inf; count"),
     ],
 )
-def test_what_is_told_beside_scores_is_numbers_too(tmp_path, column, cell, said):
+def test_columns_beside_scores_are_numbers(tmp_path, column, cell, said):
     file = tmp_path / "scores.csv"
     file.write_text(f"instance,a,b,{column}\n0,1,2,{cell}\n")
     own = Features("column", (2,), np.arange(2, dtype=np.int32), ("a", "b"))

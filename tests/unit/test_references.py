@@ -1,4 +1,4 @@
-"""References: what fills an absent feature."""
+"""References: the replacement of masked features."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A method that a model does not suit costs its label: refused before any job, or a row where only the run can tell."""
+"""A method that does not support a model is refused before any job, or fails as rows."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def found(model, method, on_error):
         ("keras", "deep_lift", "deep_lift: a torch model is needed, and 'keras' is a tensorflow one"),
     ],
 )
-def test_a_model_that_a_method_cannot_take_is_a_row_that_says_why(model, method, said):
+def test_an_unsupported_model_is_a_row_with_the_reason(model, method, said):
     if model in MODELS:
         classifier = Classifier("torch", model, MODELS[model].eval(), 2)
     else:
@@ -104,7 +104,7 @@ def table(**model):
         ({"architecture": "mlp"}, "grad_cam", "grad_cam explains data of kind image, not of kind table"),
     ],
 )
-def test_what_is_known_of_a_model_is_said_before_any_job(tmp_path, monkeypatch, model, method, said):
+def test_known_problems_of_a_model_are_reported_before_any_job(tmp_path, monkeypatch, model, method, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loans.csv").write_text("age,income,granted\n1,2,no\n")
     (tmp_path / "m.onnx").write_bytes(b"")

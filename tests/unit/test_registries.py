@@ -1,4 +1,4 @@
-"""The traits in the registries' entries, against the functions and the pages that they are about."""
+"""The traits in the registries' entries, against the functions and the pages."""
 
 import inspect
 import re
@@ -14,7 +14,7 @@ from shapeline.models import architectures, training
 
 
 @pytest.mark.parametrize("name", sorted(registry.METHODS))
-def test_a_method_draws_by_seed_where_its_entry_says_so(name):
+def test_a_method_samples_by_seed_if_its_entry_declares_it(name):
     if lacking := registry.find_missing_package(name):
         pytest.skip(lacking)
     method = registry.METHODS[name]
@@ -23,7 +23,7 @@ def test_a_method_draws_by_seed_where_its_entry_says_so(name):
     )
 
 
-def test_designs_are_efficient_where_the_page_of_methods_says_so(root):
+def test_designs_are_efficient_if_the_page_of_methods_states_it(root):
     row = (root / "docs/methods.md").read_text().partition("| efficiency |")[2].split("|")[1]
     named = re.findall(r"`(\w+)`", row)
     designs = [name for name, one in registry.METHODS.items() if one.family == "coalitions" and one.is_design]
@@ -43,7 +43,7 @@ def test_traits_name_parameters_that_entries_have():
     assert registry.METHODS["h_shap"].is_one_sided({}) and not registry.METHODS["shapley"].is_one_sided({})
 
 
-def test_what_an_entry_asks_for_is_counted():
+def test_the_evaluations_of_an_entry_are_counted():
     def entry(name, **parameters):
         return registry.METHODS[name].parameters(method=name, **parameters)
 
@@ -64,7 +64,7 @@ def test_what_an_entry_asks_for_is_counted():
     assert entry("h_shap", shifts=[[0, 0], [1, 1]]).count_evaluations(64, (8, 8)) == 2 * 14 * 8 * 3
 
 
-def test_metrics_that_rank_methods_are_told_in_order():
+def test_metrics_that_rank_methods_are_reported_in_order():
     assert PAIRED == ("error", "ground_truth_words", "localization", "log_odds", "own", "prompts")
     assert {name for name, metric in METRICS.items() if not metric.needs_model} == {
         *("error", "ground_truth_words", "localization", "prompts", "cost")

@@ -1,4 +1,4 @@
-"""Regression end to end: data, training in both frameworks, the engine, one call, gradients, and what is refused."""
+"""Regression end to end: data, training in both frameworks, the engine, one call, gradients, and refusals."""
 
 import os
 from types import SimpleNamespace
@@ -338,7 +338,7 @@ def test_instances_hold_numbers(prepared):
         selection.select(broken, seed=0, count=7)
 
 
-def test_pages_tell_r_squared_in_place_of_accuracy(monkeypatch):
+def test_pages_report_r_squared_instead_of_accuracy(monkeypatch):
     facts = tables.model_facts({"test_r2": 0.4567, "test_rmse": 54.321})
     assert facts.to_dict("records") == [{"fact": "test R²", "value": "0.457"}, {"fact": "test RMSE", "value": "54.3"}]
     entry = {

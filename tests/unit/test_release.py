@@ -1,4 +1,4 @@
-"""One version, said alike wherever it stands, and a changelog that has it."""
+"""One version, equal in all its places, with an entry in the changelog."""
 
 import importlib.metadata
 import os

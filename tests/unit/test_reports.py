@@ -1,4 +1,4 @@
-"""Rendering a notebook to a kept notebook and a page, and the index of pages."""
+"""Rendering of a notebook to an executed notebook and a page, and the index of pages."""
 
 import base64
 import gc
@@ -60,7 +60,7 @@ def rendered(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["image", "table"])
-def test_the_report_has_every_section_and_every_label(rendered, kind):
+def test_the_report_has_every_section_and_every_method(rendered, kind):
     page = (rendered / f"reports/{kind}.html").read_text()
     assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == SECTIONS
     parts = " ".join(re.findall(r"<h3[^>]*>(.*?)</h3>", page))
@@ -124,7 +124,7 @@ def test_the_page_hides_the_code(rendered):
     assert "findings.load" not in text and "settings_json" not in text and "In [" not in text
 
 
-def test_the_executed_notebook_is_kept_without_paths_of_this_machine(rendered):
+def test_the_executed_notebook_is_stored_without_paths_of_this_machine(rendered):
     path = rendered / "reports/image.ipynb"
     kept = nbformat.read(path, as_version=4)
     nbformat.validate(kept)
@@ -334,7 +334,7 @@ def test_the_committed_notebook_is_bare_and_short():
     assert sorted(named) == sorted(inspect.signature(experiment.Parameters).parameters)
 
 
-def test_a_heading_without_content_is_left_out():
+def test_a_heading_without_content_is_omitted():
     def shows(html: str):
         return new_code_cell(outputs=[new_output("display_data", {"text/html": html, "text/plain": "HTML()"})])
 

@@ -74,7 +74,7 @@ def test_notebooks_carry_no_outputs(root):
         assert not any(cell.get("outputs") for cell in json.loads(file.read_text())["cells"]), file.name
 
 
-def test_scripts_are_short_and_never_read_the_whole_configuration(root):
+def test_scripts_are_short_and_never_read_the_full_configuration(root):
     for file in (root / "workflow/scripts").glob("*.py"):
         text = file.read_text()
         code = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]

@@ -1,4 +1,4 @@
-"""Attention rollout: by hand, by all paths, of a network of one's own and of a transformer, and what is refused."""
+"""Attention rollout: by hand, by all paths, of a custom network and of a transformer, and refusals."""
 
 import copy
 import itertools
@@ -73,7 +73,7 @@ def test_attention_that_does_not_sum_to_one_is_normalised():
     np.testing.assert_allclose(found, (layer.mean(1) * 0.5 + torch.eye(5)) / 1.5)
 
 
-def test_the_first_token_is_read_and_of_a_decoder_the_last_that_is_there():
+def test_the_head_reads_the_first_token_or_the_last_of_a_decoder():
     layers = drawn(2, layers=2)
     np.testing.assert_array_equal(torch_gradients.select_read_row(layers), torch_gradients.roll_out(layers)[:, 0])
     layers = drawn(3, layers=2, causal=True)
@@ -118,7 +118,7 @@ def cut():
 TEXTS = ["A good, goodly film isn't ending!", "bad films", "the film endings"]
 
 
-def test_of_a_transformer_it_is_that_of_its_own_attention_by_whole_words(cut):
+def test_rollout_of_a_transformer_uses_its_attention_by_words(cut):
     model = transformer.bert(layers=2)
     assert model.config._attn_implementation == "sdpa"
     found = shapeline.explain(model, TEXTS, "attention_rollout", tokenizer=cut)
@@ -138,7 +138,7 @@ def test_of_a_transformer_it_is_that_of_its_own_attention_by_whole_words(cut):
     assert found.scores[2][:3].sum() < 1 - row[6] / 2
 
 
-def test_architectures_that_tell_it_otherwise_are_read_or_refused(cut):
+def test_architectures_with_other_attention_outputs_are_read_or_refused(cut):
     decoder = transformer.gpt2(cut)
     found = shapeline.explain(decoder, TEXTS, "attention_rollout", tokenizer=cut)
     decoder.set_attn_implementation("eager")

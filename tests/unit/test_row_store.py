@@ -1,4 +1,4 @@
-"""The row store: what was computed comes back to the last bit, the rest is computed, whatever jobs do to each other."""
+"""The row store: stored rows are read exactly, missing ones are computed, with any concurrent jobs."""
 
 import multiprocessing
 import os
@@ -45,7 +45,7 @@ def segments(folder) -> list:
     return sorted(folder.rglob("*.parquet"))
 
 
-def test_rows_come_back_as_they_were_and_only_those_that_are_asked_for(tmp_path):
+def test_rows_are_read_unchanged_and_only_requested_ones(tmp_path):
     keep(tmp_path, "a", "b")
     keep(tmp_path, "c")
     check(Table(tmp_path, ROWS).read(["c", "a", "nowhere"]), "a", "c")
@@ -270,7 +270,7 @@ def test_masks_of_another_width_with_equal_bytes_are_other_coalitions(tmp_path):
 
 
 @pytest.mark.parametrize(("n", "K"), [(2, 0), (0, 5), (0, 0)])
-def test_nothing_asked_is_nothing_done(tmp_path, n, K):
+def test_empty_requests_do_nothing(tmp_path, n, K):
     values, reused = Game(range(n), np.zeros((K, 6), bool)).ask(tmp_path)
     assert values.shape == (n, K) and reused == 0 and not segments(tmp_path)
 

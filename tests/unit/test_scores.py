@@ -1,4 +1,4 @@
-"""Score files are written whole or not at all, and a folder is read only when it holds exactly one set of shards."""
+"""Score files are complete or absent, and a folder is read only with exactly one set of shards."""
 
 import numpy as np
 import pandas as pd
@@ -133,7 +133,7 @@ def test_damage_is_named(tmp_path):
             scores.read(path)
 
 
-def test_of_a_picture_with_several_labels_none_counts_if_one_failed():
+def test_an_image_with_several_labels_is_omitted_if_one_failed():
     both = pd.concat([rows([5, 7]), rows([5, 7]).assign(target=0, status=["ok", "time limit"])])
     repeated = pd.concat([both, both.assign(repeat=1, status="ok"), rows([8]).assign(budget=np.nan)])
     kept = scores.select_succeeded(repeated)

@@ -1,4 +1,4 @@
-"""What `seconds` are: the method's own, whatever else the machine does, and the same in another run."""
+"""`seconds` are those of the method, independent of the machine's load and of the run."""
 
 import time
 
@@ -52,7 +52,7 @@ def _one(seconds: list[float]) -> Explanation:
     ("total", "passes"),
     [(0.6 * TIMING_SECONDS, 2), (0.001 * TIMING_SECONDS, 2 + STABLE_PASSES), (2 * TIMING_SECONDS, 1), (0.0, 1)],
 )
-def test_what_took_but_a_moment_is_made_again_and_the_fastest_counts(total, passes):
+def test_short_explanations_are_repeated_and_the_fastest_counts(total, passes):
     first, made = _one([total / 2, total / 2]), []
 
     def again():
@@ -79,7 +79,7 @@ def test_passes_go_on_while_they_get_shorter_by_more_than_a_little(shorter, pass
     assert len(made) == passes - 1 and first.seconds[0] == seconds[passes - 1]
 
 
-def test_passes_that_take_more_than_they_say_end_with_the_moment(monkeypatch):
+def test_passes_end_after_the_timing_period(monkeypatch):
     made = []
     monkeypatch.setattr(time, "perf_counter", lambda: 0.02 * len(made))  # whatever else the machine does
 

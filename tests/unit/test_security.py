@@ -46,7 +46,7 @@ def refused(node: ast.AST) -> str | None:
     return None
 
 
-def test_nothing_is_unpickled_or_run_that_a_file_says(root):
+def test_no_content_of_a_file_is_unpickled_or_run(root):
     found = [(where.partition(":")[0], problem) for where, node in code(root) if (problem := refused(node))]
     # Its cells are those of the workflow's notebooks, none of a result.
     assert found == [("workflow/shapeline/report/rendering.py", f"{name} runs text") for name in ("exec", "eval")]

@@ -1,4 +1,4 @@
-"""SECURITY.md says what the code does."""
+"""SECURITY.md agrees with the code."""
 
 import re
 
@@ -6,7 +6,7 @@ from shapeline.config import mistakes as config_limits
 from shapeline.datasets import archive
 
 
-def test_the_limits_that_the_page_tells_are_those_of_the_code(root):
+def test_the_limits_of_the_page_are_those_of_the_code(root):
     page = " ".join((root / "SECURITY.md").read_text(encoding="utf-8").split())
     for told in (
         f"unpack to {archive.MEMBER:g} MB, an archive to {archive.FLOOR:g} MB or {archive.RATIO} times its size",
@@ -18,7 +18,7 @@ def test_the_limits_that_the_page_tells_are_those_of_the_code(root):
         assert told in page, told
 
 
-def test_the_tests_that_the_page_names_are_there(root):
+def test_the_tests_that_the_page_names_exist(root):
     page = (root / "SECURITY.md").read_text(encoding="utf-8")
     for name in re.findall(r"test_\w+\.py", page):
         assert (root / "tests/unit" / name).is_file(), name

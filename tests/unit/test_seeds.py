@@ -1,4 +1,4 @@
-"""Trainings by other seeds, before any job: what they are called, what they cost, and where they make no sense."""
+"""Training seeds before any job: names, cost, and refusals."""
 
 import copy
 import json
@@ -65,7 +65,7 @@ def test_other_trainings_may_explain_fewer_instances_which_change_no_row_of_the_
     assert partly / once == pytest.approx(1 + 2 * 4 / count)
 
 
-def test_scores_made_elsewhere_are_of_the_first_training_alone(raw, tmp_path):
+def test_external_scores_belong_to_the_first_training_seed_only(raw, tmp_path):
     made = tmp_path / "scores.csv"
     made.write_text("instance\n")
     raw["experiments"]["tiny"]["methods"]["mine"] = {"method": "external", "path": str(made)}
@@ -74,7 +74,7 @@ def test_scores_made_elsewhere_are_of_the_first_training_alone(raw, tmp_path):
     assert "training_seeds" not in attribute_settings(three, "tiny", "mine")
 
 
-def test_the_instances_of_other_trainings_are_drawn_by_seed_and_more_add_to_fewer():
+def test_the_instances_of_other_training_seeds_are_sampled_by_seed_and_nested():
     selected = pd.DataFrame({"instance": [3, 3, 7, 7, 8, 8, 9, 9], "target": [0, 1] * 4})  # two labels an image
 
     def chosen(number: int, seed: int, share: pd.DataFrame = selected) -> pd.DataFrame:
@@ -92,7 +92,7 @@ def test_the_instances_of_other_trainings_are_drawn_by_seed_and_more_add_to_fewe
     assert pd.concat(parts, ignore_index=True).equals(few)
 
 
-def test_randomised_models_are_told_apart_by_how_many_layers_were_drawn(tmp_path):
+def test_randomised_models_are_distinguished_by_the_number_of_layers(tmp_path):
     for name, drawn in (("full", ["c", "b", "a"]), ("top1", ["c"]), ("top3", ["c", "b", "a"])):
         (tmp_path / name).write_text(json.dumps({"drawn": drawn}))
     settings = parse({"method": {"method": "shapley"}, "features": "pixel", "randomised": ["full", "top1", "top3"]})
@@ -137,7 +137,7 @@ def test_only_metrics_that_compare_trainings_are_counted_for_each(raw):
     ],
     ids=["none", "no metric", "no model", "scores made elsewhere", "a ready model"],
 )
-def test_where_seeds_make_no_sense_a_line_says_so(raw, change, said):
+def test_settings_of_seeds_without_effect_are_refused(raw, change, said):
     raw["experiments"]["tiny"]["training_seeds"] = 3
     change(raw, raw["experiments"]["tiny"])
     with pytest.raises(ShapelineError) as failure:

@@ -1,4 +1,4 @@
-"""Pairs of sentences: words of both are features, separators and token types stay right; the model called by hand."""
+"""Pairs of sentences: words of both are features, separators and token types are kept; checked by hand."""
 
 import itertools
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""`make setup`: which Pythons it takes, and a .venv that is not whole; nothing is downloaded here."""
+"""`make setup`: supported versions of Python, and an incomplete .venv; nothing is downloaded here."""
 
 import shlex
 import shutil
@@ -50,7 +50,7 @@ def calls(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("version", [(3, 10, 9), (3, 14, 0)])
-def test_another_python_is_told_before_anything_is_downloaded(folder, version):
+def test_another_python_is_reported_before_any_download(folder, version):
     done = setup(folder, version)
     assert done.returncode != 0 and calls(folder) == []
     assert "needs Python 3.11, 3.12 or 3.13" in done.stderr and f"this is 3.{version[1]}; set PYTHON=" in done.stderr
@@ -63,7 +63,7 @@ def test_packages_are_installed_once(folder):
 
 
 @pytest.mark.parametrize("broken", ["a package", "the interpreter"])
-def test_an_environment_that_is_not_whole_is_mended(folder, broken):
+def test_an_incomplete_environment_is_repaired(folder, broken):
     setup(folder)
     if broken == "a package":
         (folder / "whole").write_text("False\n")

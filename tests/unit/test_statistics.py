@@ -1,4 +1,4 @@
-"""Paired statistics against scipy, by hand, and on simulated data whose answer is known."""
+"""Paired statistics against scipy, by hand, and on simulated data with a known answer."""
 
 import math
 
@@ -15,7 +15,7 @@ def table(*columns, names="abcdefgh"):
     return pd.DataFrame(dict(zip(names, map(np.asarray, columns), strict=False)))
 
 
-def test_by_label_averages_repeats_and_keeps_common_instances():
+def test_pivot_by_method_averages_repeats_and_keeps_common_instances():
     measured = pd.DataFrame(
         [
             ("a", 1, 0, "area", math.nan, 1.0),
@@ -32,7 +32,7 @@ def test_by_label_averages_repeats_and_keeps_common_instances():
     assert found.to_dict() == {"a": {1: 2.0}, "b": {1: 7.0}}
 
 
-def test_one_label_has_no_pairs():
+def test_one_method_has_no_pairs():
     assert len(paired.pairs(table([1.0, 2.0]))) == 0
 
 
@@ -45,7 +45,7 @@ def test_false_positives_stay_at_five_percent():
     assert stats.binom.interval(0.95, runs, 0.1)[0] > high
 
 
-def test_one_false_positive_in_a_table_of_equal_labels_is_as_rare():
+def test_false_positives_in_a_table_of_equal_methods_have_the_nominal_rate():
     """The family-wise error of Holm's correction; uncorrected, one of six pairs is wrong in about one of five runs."""
     random, runs, plain, corrected, sure = np.random.default_rng(2), 300, 0, 0, 0
     for _ in range(runs):
@@ -57,7 +57,7 @@ def test_one_false_positive_in_a_table_of_equal_labels_is_as_rare():
     assert corrected >= 0.02 * runs  # rare, but it is no test that never finds anything
 
 
-def test_holm_holds_where_some_labels_do_differ():
+def test_holm_controls_errors_if_some_methods_differ():
     """Of three equal labels and one far better, a false difference among the three is as rare; the better is found."""
     random, runs, wrong, missed = np.random.default_rng(3), 300, 0, 0
     for _ in range(runs):
@@ -81,7 +81,7 @@ def test_ranks_that_speak_for_the_worse_mean_make_nothing_sure():
     assert other["better"] == "b" and other["effect"] > 0 and other["sure"]
 
 
-def test_every_pair_is_tested_as_scipy_tests_it_alone():
+def test_every_pair_is_tested_as_by_scipy():
     """Of all that decides on another distribution: with and without ties and zeros, few and many, and nothing but 0."""
     random = np.random.default_rng(4)
     for n in (7, 12, 40, 70):
@@ -141,7 +141,7 @@ def test_a_few_large_differences_do_not_raise_the_instances_needed():
     assert paired.count_needed(np.array([1.0])) == math.inf
 
 
-def test_needed_instances_count_pairs_as_by_hand():
+def test_needed_instances_equal_the_count_by_hand():
     """The shares of the others with which each difference has a sum above 0, ties half."""
     differences = np.array([-2.0, -1, 0, 0, 1, 1, 3, 4])
     sums = differences[:, None] + differences
@@ -202,7 +202,7 @@ def test_kendall_w_by_hand_and_through_friedman():
     assert math.isnan(paired.kendall_w([[1, 1], [2, 2]]))
 
 
-def test_by_draw_has_the_labels_with_two_repeats():
+def test_pivot_by_repeat_has_the_methods_with_two_repeats():
     rows = [("a", i, r, "area", math.nan, 10.0 * i + r) for i in (1, 2) for r in range(2) if (i, r) != (2, 1)]
     rows += [("b", i, 0, "area", math.nan, 1.0) for i in (1, 2)]
     measured = pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
@@ -210,7 +210,7 @@ def test_by_draw_has_the_labels_with_two_repeats():
     assert list(drawn) == ["a"] and drawn["a"].loc[1].tolist() == [10, 11] and math.isnan(drawn["a"].loc[2, 1])
 
 
-def test_variance_shares_are_those_of_the_components_that_there_are():
+def test_variance_shares_are_those_of_the_existing_components():
     values = np.random.default_rng(4).normal(size=(40, 3, 2)) + np.random.default_rng(5).normal(size=(40, 1, 1))
     parts, shares = variance_components(values), variance_shares(values)
     assert sum(shares.values()) == pytest.approx(1)

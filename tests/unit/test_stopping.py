@@ -1,4 +1,4 @@
-"""Estimates made in rounds until they are good enough: what they ask, when they stop, if their errors hold then."""
+"""Adaptive stopping: coalitions of the rounds, the stopping rule, and the errors after it."""
 
 import copy
 from types import SimpleNamespace
@@ -80,7 +80,7 @@ def tables_of(n, d=D):
 
 @pytest.mark.parametrize("make", [sampled.grow_kernel_shap, sampled.grow_sample_shapley, gaussian_process.gp_pairs])
 @pytest.mark.parametrize("d", [2, 5, 10, 40])
-def test_a_larger_budget_asks_what_a_smaller_one_does(make, d):
+def test_a_larger_budget_contains_the_coalitions_of_a_smaller_one(make, d):
     before = set()
     for budget in (sampled.round_minimum(d), 5 * d, 6 * d, 9 * d, 16 * d):
         design = make(d, budget, seed=3)
@@ -100,7 +100,7 @@ def test_all_coalitions_are_the_shapley_values_and_linear_games_are_exact(make):
     np.testing.assert_allclose(games.scores(make(9, 50), games.linear(weights)), weights, atol=1e-10)
 
 
-def test_the_fit_that_grows_weighs_what_is_drawn_as_the_kernel_does():
+def test_the_nested_fit_has_the_weights_of_the_kernel():
     design = sampled.grow_kernel_shap(7, 60, seed=1)
     weights, drawn = design.sample
     first = design.masks[1 : 1 + len(weights)]
@@ -116,7 +116,7 @@ def test_the_fit_that_grows_weighs_what_is_drawn_as_the_kernel_does():
 
 
 @pytest.mark.parametrize("method", GROWING)
-def test_it_ends_in_the_first_round_whose_error_is_small_enough_and_asks_nothing_twice(method):
+def test_it_stops_in_the_first_round_below_the_error_and_evaluates_no_coalition_twice(method):
     tables, asked = tables_of(12), {row: [] for row in range(12)}
     found = explained(method, tables, StoppingCriterion(16, error=0.05), asked=asked)
     errors, at_cap = predict_error(found.standard_error), np.array(found.warning) == CAP_WARNING
@@ -136,7 +136,7 @@ def test_it_ends_in_the_first_round_whose_error_is_small_enough_and_asks_nothing
 
 
 @pytest.mark.parametrize("method", GROWING)
-def test_scores_hang_on_nothing_but_the_instance(method, monkeypatch):
+def test_scores_depend_on_the_instance_only(method, monkeypatch):
     tables, until = tables_of(9), StoppingCriterion(16, error=0.04, top=2)
     together = explained(method, tables, until)
     backwards = explained(method, tables, until, places=np.arange(9)[::-1])
@@ -148,7 +148,7 @@ def test_scores_hang_on_nothing_but_the_instance(method, monkeypatch):
         assert (other.evaluations == together.evaluations).all() and other.warning == together.warning
 
 
-def test_a_share_of_the_whole_and_the_top_features():
+def test_relative_errors_and_the_top_features():
     tables = tables_of(8)
     whole = np.abs(tables[:, -1] - tables[:, 0])
     found = explained("gp_shapley", tables, StoppingCriterion(64, error="2%"))
@@ -261,7 +261,7 @@ def model(rows):
     return np.stack([1 - positive, positive], axis=1)
 
 
-def test_one_call_takes_it_and_tells_what_is_wrong_in_a_line():
+def test_one_call_accepts_it_and_mistakes_are_one_line():
     rows = np.random.default_rng(0).normal(size=(6, 6))
 
     def explain(method, budget):
@@ -363,7 +363,7 @@ def scored(found, places):
     )
 
 
-def test_the_page_says_what_it_took_and_which_fixed_budget_would_do_the_same():
+def test_the_page_reports_the_cost_and_the_equivalent_fixed_budget():
     tables = tables_of(12)
     found = explained("gp_shapley", tables, StoppingCriterion(8, error=0.02))
     curve = [("fixed", "rmse_by_budget", x, 0.08 / x) for x in (2.0, 4.0, 8.0)]
@@ -415,7 +415,7 @@ def test_the_error_metric_measures_what_was_predicted():
     assert len(predicted.lines) == 2
 
 
-def test_an_order_is_settled_as_far_as_each_is_told_from_all_below():
+def test_an_order_is_significant_while_each_feature_differs_from_all_below():
     scores = np.array([[5.0, 1.0, 3.0, 2.9], [1.0, 5.0, 4.9, 0.0]])
     assert count_ranked(scores, np.full((2, 4), 0.2)).tolist() == [1, 0]
     assert count_ranked(scores, np.full((2, 4), 0.01)).tolist() == [3, 3]

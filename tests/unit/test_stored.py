@@ -1,4 +1,4 @@
-"""Images as they are stored: the same numbers as the whole array, and only the rows that are asked for."""
+"""Images as stored: the numbers of the full array, and only the requested rows."""
 
 import copy
 import subprocess
@@ -35,7 +35,7 @@ def test_a_mapped_array_is_the_stored_one(file):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what a process holds is asked of Linux")
-def test_a_mapped_file_takes_no_memory_while_its_checksum_is_made(tmp_path):
+def test_the_checksum_of_a_mapped_file_needs_no_memory(tmp_path):
     np.savez(tmp_path / "large.npz", inputs=np.zeros((100, 1 << 20), np.uint8))
     program = f"""
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_a_flipped_bit_and_a_compressed_file_are_refused(file, tmp_path):
         map_array(file, "inouts")
 
 
-def test_rows_and_the_whole_are_exactly_the_float32_array():
+def test_rows_and_the_full_array_are_exactly_the_float32_array():
     pictures = StoredImages(PIXELS, 255)
     assert (pictures.shape, pictures.ndim, len(pictures), pictures.dtype) == (WHOLE.shape, 4, 20, np.float32)
     for rows in (3, slice(2, 9), np.array([5, 1, 1]), np.arange(20) % 3 == 0):
@@ -84,7 +84,7 @@ def test_rows_and_the_whole_are_exactly_the_float32_array():
     assert pictures.only(np.array([4, 2])).stored.dtype == np.uint8
 
 
-def test_whatever_else_an_array_does_the_whole_does():
+def test_every_other_operation_of_an_array_uses_the_full_array():
     pictures = StoredImages(PIXELS, 255)
     assert pictures.mean() == WHOLE.mean() and pictures.reshape(20, -1).shape == (20, 768)
     np.testing.assert_array_equal(1 - pictures, 1 - WHOLE)
@@ -100,7 +100,7 @@ def prepared(tmp_path):
     return lean, loading.Dataset(lean.inputs[:], lean.labels, lean.split, lean.ids, lean.card)
 
 
-def test_a_loaded_dataset_of_pictures_stays_as_it_is_stored(tmp_path):
+def test_a_loaded_dataset_of_images_stays_as_it_is_stored(tmp_path):
     lean, whole = prepared(tmp_path)
     assert isinstance(lean.inputs, StoredImages) and isinstance(lean.part("test").inputs, np.ndarray)
     for kind in ("mean", "mean_image", "zero"):
@@ -146,7 +146,7 @@ def test_a_model_that_is_ready_is_measured_block_by_block(tmp_path, taken):
     assert card["test_accuracy"] == (model.predict(own.inputs) == own.labels).mean()
 
 
-def test_sensitivity_holds_the_explained_pictures_alone(tmp_path, taken):
+def test_sensitivity_holds_only_the_explained_images_in_memory(tmp_path, taken):
     lean, whole = prepared(tmp_path)
     taken.clear()
     settings = {"method": {"method": "occlusion"}, "features": {"kind": "patch", "size": 4}, "seed": 0}

@@ -1,4 +1,4 @@
-"""Which class an experiment explains: the predicted one, the true one, or one for all instances."""
+"""The explained class of an experiment: the predicted one, the true one, or one for all instances."""
 
 from types import SimpleNamespace
 
@@ -65,7 +65,7 @@ def test_the_predicted_class_needs_no_column(subject):
     assert rows["target"].tolist() == selected["prediction"].tolist()
 
 
-def test_a_class_that_is_none_is_told_with_the_nearest(subject):
+def test_an_unknown_class_is_reported_with_the_nearest(subject):
     with pytest.raises(ShapelineError, match=r"target: 'yess' is not one of them\. .*yes"):
         selection.select(subject, 0, 5, target="yess")
 
@@ -119,14 +119,14 @@ def test_a_regression_has_no_class():
         load(given)
 
 
-def test_the_target_selects_and_attributes_anew_and_the_default_is_no_setting():
+def test_the_target_changes_selection_and_scores_and_the_default_is_no_setting():
     plain, named = load(configuration()), load(configuration(target="8"))
     assert "target" not in jobs.select_job(plain, "e")
     assert jobs.select_job(named, "e")["target"] == "8"
     assert jobs.attribute_job(plain, "e", "occlusion") == jobs.attribute_job(named, "e", "occlusion")  # by its rows
 
 
-def test_a_page_says_which_class_is_explained():
+def test_a_page_states_the_explained_class():
     settings = {"target": "yes"}
     instances = pd.DataFrame({"instance": [4], "label": [0], "prediction": [0], "probability": [0.9], "target": [1]})
     results = SimpleNamespace(settings=settings, dataset_card=CARD, model_card={"a": 1}, instances=instances)

@@ -85,7 +85,7 @@ def test_one_word_and_no_known_word(tmp_path):
         assert built.d == d == len(tokenizer.list_words(tokenizer.read_documents(tmp_path / "out", [record])[0], card))
 
 
-def test_empty_documents_are_left_out_and_counted(tmp_path):
+def test_empty_documents_are_omitted_and_counted(tmp_path):
     card, data = prepared(
         tmp_path, ["good", "...", "bad", "good", "", "bad"], labels=[1, 0, 0, 1, 1, 0], split=[0] * 4 + [2] * 2
     )
@@ -583,7 +583,7 @@ def test_the_decisive_words_decide(made):
     assert 0.1 < np.mean(share) < 0.25
 
 
-def test_single_words_do_not_tell_the_class(made):
+def test_single_words_do_not_determine_the_class(made):
     from sklearn.linear_model import LogisticRegression
 
     _, card, data = made
@@ -594,7 +594,7 @@ def test_single_words_do_not_tell_the_class(made):
     assert fitted.score(counts[test, 1:], data.labels[test]) < 0.75
 
 
-def test_a_small_cnn_tells_the_class(made):
+def test_a_small_cnn_predicts_the_class(made):
     import torch
     from torch import nn
 

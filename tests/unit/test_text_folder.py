@@ -1,4 +1,4 @@
-"""A text classifier of transformers by its folder: from the configuration's entry to scores, and what is refused."""
+"""A text classifier of transformers by its folder: from the configuration's entry to scores, and refusals."""
 
 import copy
 import importlib.util
@@ -74,7 +74,7 @@ def test_the_example_of_a_bert_on_news_is_valid(root, tmp_path, monkeypatch):
         validation.load(own)
 
 
-def test_a_model_of_a_folder_says_what_transformers_says_and_outlives_its_folder(prepared, place):
+def test_a_model_of_a_folder_gives_the_outputs_of_transformers_and_outlives_its_folder(prepared, place):
     card, data, model, tmp_path = prepared
     assert card["input_shape"] == [24] and card["mask_id"] == 4 and card["absent_id"] == 0
     assert model.task == "classification" and model.n_classes == 2
@@ -110,7 +110,7 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(prepared, place, remova
         assert tuple(words) == said.feature_names[row]
 
 
-def test_blocks_are_drawn_anew_from_the_last_on(prepared):
+def test_blocks_are_randomised_from_the_last_one(prepared):
     _, data, model, tmp_path = prepared
     storage.save(model, tmp_path / "weights.safetensors")
     blocks = ["model.bert.embeddings", "model.bert.encoder.layer.0", "model.bert.pooler.dense", "model.classifier"]
@@ -227,7 +227,7 @@ def test_what_cannot_go_together_is_one_line(example, path, value, said):
         validation.load(example)
 
 
-def test_a_tokenizer_without_a_mask_and_another_tokenizer_are_told(example, tmp_path, monkeypatch):
+def test_a_tokenizer_without_a_mask_and_another_tokenizer_are_refused(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     transformer.folder(tmp_path / PATH, mask=False)
     (tmp_path / "examples/text_folder/opinions.csv").write_text("text,opinion\n")
@@ -241,7 +241,7 @@ def test_a_tokenizer_without_a_mask_and_another_tokenizer_are_told(example, tmp_
         validation.load(example)
 
 
-def test_without_transformers_the_command_is_told(example, monkeypatch):
+def test_without_transformers_the_installation_is_named(example, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "transformers" else find(name, *more)

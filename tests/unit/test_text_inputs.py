@@ -1,4 +1,4 @@
-"""Texts as people have them: missing cells, white space around them, no spaces, hundreds of thousands of characters."""
+"""Texts of users: missing cells, surrounding white space, no spaces, hundreds of thousands of characters."""
 
 import itertools
 import json
@@ -142,7 +142,7 @@ def test_the_model_gets_texts_in_the_container_of_its_user(given):
     np.testing.assert_allclose(found.value_full, [0.11, 0.03], atol=1e-7)
 
 
-def test_a_text_without_spaces_is_said_to_be_one_word(caplog):
+def test_a_text_without_spaces_is_reported_as_one_word(caplog):
     caplog.set_level(logging.WARNING)
     shapeline.explain(length, ["a good film", "\u3053\u306e\u6620\u753b\u306f\u9762\u767d\u3044"], "shapley", target=1)
     assert "1 of 2 texts are one word, and so one feature (first at position 1)" in caplog.text
@@ -197,7 +197,7 @@ def test_the_workflow_refuses_a_missing_text_with_its_row(tmp_path, missing):
         preparation.prepare(f"{tmp_path}/own.py:read", {}, [], tmp_path / "data")
 
 
-def test_the_workflow_says_which_texts_are_one_word(tmp_path, caplog):
+def test_the_workflow_reports_texts_of_one_word(tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     texts = ["\u3053\u306e\u6620\u753b\u306f", "a good film", "good film"] * 10
     pd.DataFrame({"text": texts, "y": ["p", "n"] * 15}).to_csv(tmp_path / "own.csv", index=False)

@@ -459,7 +459,7 @@ def test_wrapped_keras_models():
         training.fit(adapters.wrap(logits, n_classes=2), dataset)
 
 
-def test_one_s_own_keras_model_is_built_saved_and_loaded(tmp_path):
+def test_a_custom_keras_model_is_built_saved_and_loaded(tmp_path):
     source = tmp_path / "own.py"
     source.write_text(
         "import keras\n\n"
@@ -480,7 +480,7 @@ def test_one_s_own_keras_model_is_built_saved_and_loaded(tmp_path):
         architectures.build(f"{source}:net", "tensorflow")
 
 
-def test_a_keras_file_takes_the_tokens_of_ones_own_tokenizer(tmp_path):
+def test_a_keras_file_uses_the_tokens_of_a_custom_tokenizer(tmp_path):
     network = keras.Sequential(
         [
             *(keras.layers.Input((6,), dtype="int32"), keras.layers.Embedding(8, 3)),
@@ -498,7 +498,7 @@ def test_a_keras_file_takes_the_tokens_of_ones_own_tokenizer(tmp_path):
         model.log_probs(np.full((1, 6), 8) * [[0, 1, 1, 1, 1, 1]])
 
 
-def test_tensorflow_weights_stay_where_they_were_made():
+def test_tensorflow_weights_stay_on_their_device():
     model = architectures.build("mlp", "tensorflow", inputs=3)
     assert model.to("cpu") is model
     with pytest.raises(ShapelineError, match="asked for device 'cuda', but the model is on 'cpu'"):

@@ -1,4 +1,4 @@
-"""Coloured words, tables and figures of a text report, and the F1 against known words, on made-up numbers."""
+"""Coloured words, tables and figures of a text report, and the F1 against known words, on invented numbers."""
 
 import dataclasses
 import re
@@ -39,7 +39,7 @@ def test_words_carry_sign_and_size():
     assert "−2.0 " in shown(page) and " +2.0 nats" in shown(page)
 
 
-def test_words_share_a_scale_when_told():
+def test_words_share_a_scale_on_request():
     page = texts.words(["bad", "worse"], np.array([1.0, 9.0]), limit=4.0).data
     assert 'class="p2"' in page and 'class="p10" title="+9.00">worse' in page  # 2.5 tenths round to even; 9 is cut off
     assert "−4.0 " in shown(page)
@@ -263,7 +263,7 @@ def test_agreements_by_hand():
     assert flat["n"] == 2 and flat["mean"] == pytest.approx((6 / np.sqrt(14 * 3) + 0) / 2)  # zeros have no direction
 
 
-def test_agreement_draws_each_pair_once_a_triangle():
+def test_agreement_plots_each_pair_once_as_a_triangle():
     figure = method_agreement.agreement(method_agreement.agreements(VALUES), ["flat", "b", "a"])
     figure.draw_without_rendering()
     axes = figure.axes[0]
@@ -369,7 +369,7 @@ def test_f1_of_ground_truth_words_by_hand():
     assert found["instance"].tolist() == [7, 3, 5] and set(found["statistic"]) == {"f1"} and found["x"].isna().all()
 
 
-def test_documents_that_cannot_be_judged_are_left_out_and_counted():
+def test_documents_that_cannot_be_judged_are_omitted_and_counted():
     rows = scored((0, [2, 1]), (1, [2, 1]), (2, [2, 1]))
     known = {0: bools("x."), 1: bools("x."), 2: bools("..")}
     found = ground_truth.measure_words(rows, known, {0: 1, 1: 0, 2: 1})  # of 1 the model makes a 1 that is a 0

@@ -1,4 +1,4 @@
-"""The TensorFlow engine gives the torch engine's numbers, whatever the batch and form, and traces a model once."""
+"""The TensorFlow engine gives the torch engine's numbers for any batch and backend, and traces a model once."""
 
 import gc
 import weakref
@@ -129,7 +129,7 @@ def test_predicted_classes_are_the_default(images):
     np.testing.assert_allclose(questions.values(images[1], *arguments), expected, atol=1e-5)
 
 
-def test_nothing_is_traced_anew_for_other_documents(monkeypatch):
+def test_no_function_is_traced_again_for_other_documents(monkeypatch):
     _, model = twins.text()
     traced = []
     call = type(model.module).from_embedding
@@ -207,7 +207,7 @@ def test_an_output_that_is_not_finite_names_model_and_instance(bad):
     assert caught.value.instance == 3
 
 
-def test_outputs_that_are_no_logits_and_unknown_forms_are_refused():
+def test_outputs_that_are_no_logits_and_unknown_backends_are_refused():
     one = twins.keras_classifier(keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)]))
     arguments = (np.ones((2, 3), np.float32), Reference(np.zeros((1, 3), np.float32)), np.ones((1, 3), bool), COLUMNS)
     with pytest.raises(ShapelineError, match=r"model 'Sequential': gave shape \(.*, 1\)"):
@@ -217,7 +217,7 @@ def test_outputs_that_are_no_logits_and_unknown_forms_are_refused():
         questions.values(model, *arguments, backend=ExecutionBackend("compild"))
 
 
-def test_calibrate_picks_a_verified_form(images, monkeypatch):
+def test_calibrate_picks_a_verified_backend(images, monkeypatch):
     monkeypatch.setattr(tf_backend, "SEARCH_SECONDS", 100)
     monkeypatch.setattr(tf_backend, "LARGEST_BATCH", {"cpu": 64})
     form = calibration.calibrate(images[1], IMAGES, REFERENCES["background"])
@@ -230,7 +230,7 @@ def test_calibrate_picks_a_verified_form(images, monkeypatch):
 
 
 @pytest.mark.parametrize("compiled, expected", [(0.97, ("plain", 64)), (0.5, ("compiled", 64))])
-def test_of_equal_rates_the_plain_form_and_the_smaller_batch_win(images, monkeypatch, compiled, expected):
+def test_at_equal_rates_the_plain_backend_and_the_smaller_batch_are_selected(images, monkeypatch, compiled, expected):
     def timer(model, form, inputs, reference):
         """Batches of 64 and more are as fast as each other, but for a little; smaller ones are slower."""
         seconds = 1e-4 * (compiled if form.name == "compiled" else 1)
@@ -259,7 +259,7 @@ class Uncompiled(keras.Model):
         return logits
 
 
-def test_forms_that_fail_or_differ_are_left_out(images, monkeypatch, caplog):
+def test_backends_that_fail_or_differ_are_omitted(images, monkeypatch, caplog):
     monkeypatch.setattr(tf_backend, "SEARCH_SECONDS", 100)
     monkeypatch.setattr(tf_backend, "LARGEST_BATCH", {"cpu": 64})
     caplog.set_level("INFO")

@@ -45,7 +45,7 @@ def test_expected_visited_nodes_of_the_paper():
 
 @pytest.mark.parametrize(("n", "gamma"), [(1, 2), (2, 2), (8, 2), (9, 3), (4, 4)])
 @pytest.mark.parametrize("rho", [0.0, 1e-9, 0.2, 0.7, 1.0])
-def test_expected_visited_nodes_is_the_mean_over_all_draws(n, gamma, rho):
+def test_expected_visited_nodes_is_the_mean_over_all_samples(n, gamma, rho):
     expected = 0.0
     for important in itertools.product((False, True), repeat=n):
         expected += rho ** sum(important) * (1 - rho) ** (n - sum(important)) * visited(important, gamma)
@@ -361,7 +361,7 @@ def test_lemma_4_1_is_seen_to_fail(monkeypatch):
     assert identities.check_lemma_4_1() > 0.1
 
 
-def test_figure_1_shows_what_its_titles_say():
+def test_figure_1_shows_the_quantities_of_its_titles():
     grid, (height, width) = graphs.grid(*figures.SIDES), figures.SIDES
     centre = height // 2 * width + width // 2
     pieces, piece = (

@@ -1,4 +1,4 @@
-"""An instance that takes longer than time_limit is a row that failed; the others are as they would be without it."""
+"""An instance that exceeds time_limit is a failed row; the others are unchanged."""
 
 import signal
 import time
@@ -52,7 +52,7 @@ def rows_of(time_limit: float | None, on_error: str = "record", method: str = "s
 
 
 @pytest.mark.parametrize("method", ["shapley", "gradient_x_input"])
-def test_a_slow_instance_is_a_row_that_says_so_and_the_others_stay(method):
+def test_a_slow_instance_is_a_row_with_the_reason_and_the_others_are_unchanged(method):
     free, limited = rows_of(None, method=method), rows_of(0.5, method=method)
     assert limited["status"].to_dict() == {7: "ok", 3: "ok", 9: "time limit", 1: "ok"}
     assert (
@@ -65,7 +65,7 @@ def test_a_slow_instance_is_a_row_that_says_so_and_the_others_stay(method):
     assert (free["status"] == "ok").all()
 
 
-def test_a_failure_ends_the_job_where_it_was_asked_to():
+def test_a_failure_ends_the_job_on_request():
     with pytest.raises(MethodFailure, match="time_limit"):
         rows_of(0.5, on_error="fail")
 

@@ -1,4 +1,4 @@
-"""A tokenizer of one's own: words of several tokens, from the dataset's entry to the scores."""
+"""A custom tokenizer: words of several tokens, from the dataset's entry to the scores."""
 
 import copy
 import itertools
@@ -114,7 +114,7 @@ def test_a_document_is_ids_and_the_word_of_each(own):
     ],
     ids=lambda method: method["method"],
 )
-def test_the_score_of_a_word_is_what_its_tokens_say(own, method):
+def test_the_score_of_a_word_is_the_sum_of_its_tokens(own, method):
     _, data = own()
     settings = {"method": method, "seed": 0, "value": "logit", "budget": 8.0}
     found = questions.explain_rows(subject(data), rows(data), settings, "one", ExecutionBackend()).set_index("instance")
@@ -124,7 +124,7 @@ def test_the_score_of_a_word_is_what_its_tokens_say(own, method):
         assert found.loc[data.ids[place], "value_empty"] == pytest.approx(SAID[0] + SAID[1])  # what stands around stays
 
 
-def test_texts_of_ones_own_and_the_words_that_a_report_shows(own, monkeypatch):
+def test_custom_texts_and_the_words_in_a_report(own, monkeypatch):
     _, data = own()
     bench = subject(data)
     monkeypatch.setattr(tokenizer, "read_documents", lambda folder, ids: [TEXTS[place] for place in ids])
@@ -210,12 +210,12 @@ def test_a_mistake_of_the_tokenizer_is_one_line(own, old, new, said):
     assert "\n" not in str(failure.value) and "cut.py:make" in str(failure.value)
 
 
-def test_without_a_pad_of_a_usual_name_one_is_asked_for(own):
+def test_without_a_pad_token_of_a_usual_name_it_must_be_given(own):
     with pytest.raises(ShapelineError, match="it has no 'pad'"):
         own(LIKE.replace("[PAD]", "[FILL]"))
 
 
-def test_a_tokenizer_that_knows_no_words_is_told_so(own):
+def test_a_tokenizer_without_words_is_reported(own):
     with pytest.raises(ShapelineError, match="all tokens of a document are of one word"):
         own(LIKE.replace('text[:place].count(" ")', "0"))
 

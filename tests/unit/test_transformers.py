@@ -163,7 +163,7 @@ def test_other_architectures_are_taken_or_refused(cut):
         shapeline.explain(xlnet, TEXTS, tokenizer=cut)
 
 
-def test_a_row_of_several_lengths_goes_through_in_passes_of_their_own_width(model, cut):
+def test_rows_of_several_lengths_are_evaluated_in_passes_of_equal_width(model, cut):
     """Sorted, cut and put back: each row's logits are its own."""
     from shapeline.models import transformer_models
 

@@ -81,7 +81,7 @@ def test_tests_hold_one_or_six_crosses_more_often():
     assert abs(test.sum() / 400 - 0.5) < 0.1
 
 
-def test_truth_follows_the_classes_that_are_kept(tmp_path):
+def test_ground_truth_follows_the_selected_classes(tmp_path):
     card, data, folder = prepared(tmp_path, "crosses", count=120, classes=["cross", "no cross"])
     assert card["classes"] == ["cross", "no cross"]
     shown = images.truth(folder, data.ids, data.labels)
@@ -96,7 +96,7 @@ def test_truth_follows_the_classes_that_are_kept(tmp_path):
     assert not images.objects(folder, data.ids, 1 - data.labels).any()
 
 
-def test_masks_and_boxes_of_ones_own(tmp_path):
+def test_custom_masks_and_boxes(tmp_path):
     card, data, folder = prepared(tmp_path, own(tmp_path, "{'masks': masks}"), test=0.4)
     assert card["truth"] == "masks" and card["objects"] == {"b": 3}
     shown = images.truth(folder, data.ids, data.labels)
@@ -140,7 +140,7 @@ def test_wrong_truth_is_refused(tmp_path, body, words):
     assert words in failure(own(tmp_path, body), {"test": 0.4}, [], tmp_path / "prepared")
 
 
-def test_what_cannot_be_told_of_a_prepared_dataset(crossed, tmp_path):
+def test_unavailable_facts_of_a_prepared_dataset(crossed, tmp_path):
     _, _, folder = crossed
     asked = partial(failures.failure, images.truth)
     assert "no record 240" in asked(folder, [0, 240], [1, 1])
@@ -234,7 +234,7 @@ def test_instances_of_a_class_predicted_correctly_with_so_many_objects(subject):
     assert sum(asked) < 60  # no more than it takes
 
 
-def test_a_filter_leaves_the_order_of_the_draw_alone(subject):
+def test_a_filter_does_not_change_the_order_of_the_sample(subject):
     subject, _ = subject
     without = selection.select(subject, seed=5, count=25)
     positive = selection.select(subject, seed=5, count=int((without["label"] == 1).sum()), label="cross")
@@ -288,7 +288,7 @@ def test_settings_of_the_chosen_instances():
         ({}, {"metrics": {"ground_truth_words": {}}}, "the ground-truth words of source 'crosses' are not known"),
     ],
 )
-def test_impossible_instances_are_told_before_any_job(entry, others, words):
+def test_impossible_instances_are_reported_before_any_job(entry, others, words):
     raw = configured(entry, **others)
     raw["datasets"]["table"] = {"source": "breast_cancer"}
     with pytest.raises(ShapelineError) as caught:
@@ -374,7 +374,7 @@ def test_a_folder_is_read_as_its_archive(tmp_path, source):
     READ[source](found, size=[12, 16])
 
 
-def test_boxes_go_with_their_picture(tmp_path):
+def test_boxes_belong_to_their_image(tmp_path):
     cells = [("trophozoite", 2, 4, 6, 8), ("trophozoite", 9, 13, 12, 16), ("ring", 5, 0, 6, 1)]
     half, counts = images.fit_boxes([(1, *corners) for _, *corners in cells], (12, 16), [6, 8], "resize")
     assert half[:, 1:].tolist() == [[1, 2, 3, 4], [4, 6, 6, 8], [2, 0, 3, 1]] and not counts.total()
@@ -406,7 +406,7 @@ def test_a_crop_without_its_cell_is_negative(tmp_path):
 
 
 @pytest.mark.parametrize(("source", "category"), [("malaria", "trophozoite"), ("lisa", "go")])
-def test_boxes_that_leave_their_picture(tmp_path, source, category):
+def test_boxes_that_leave_their_image(tmp_path, source, category):
     def changed(*boxes):
         if source == "malaria":
             without = {name: ((12, 16), []) for name in ("b.png", "c.png")}
@@ -434,7 +434,7 @@ def test_boxes_that_leave_their_picture(tmp_path, source, category):
         ("lisa", "dayTrain/dayTrain/dayClip10/frames/dayClip10--00000.jpg", "dayClip10--00000"),
     ],
 )
-def test_a_box_file_that_names_a_missing_picture(tmp_path, source, gone, told):
+def test_a_box_file_that_names_a_missing_image(tmp_path, source, gone, told):
     content = OFFICIAL[source]()
     everything = read(tmp_path, source, content)
     del content[gone]
@@ -459,7 +459,7 @@ def test_a_box_file_that_names_a_missing_picture(tmp_path, source, gone, told):
     ("source", "name"),
     [("malaria", "malaria/images/c.png"), ("lisa", "daySequence1/daySequence1/frames/daySequence1--00004.jpg")],
 )
-def test_a_picture_that_cannot_be_decoded(tmp_path, source, name):
+def test_an_image_that_cannot_be_decoded(tmp_path, source, name):
     content = OFFICIAL[source]()
     content[name] = content[name][:60]
     assert f"{name}: cannot be decoded" in refused(tmp_path, source, content)

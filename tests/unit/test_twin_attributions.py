@@ -1,4 +1,4 @@
-"""One model in two frameworks is explained alike: the same weights give the same scores, by every method."""
+"""One model in two frameworks: equal weights give equal scores by every method."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Intervals, tests, advice by a margin, components and exact orders: by hand, against scipy, by brute force."""
+"""Intervals, tests, recommendations by a margin, components and exact orders: by hand, against scipy, brute force."""
 
 import itertools
 import math
@@ -28,7 +28,7 @@ def test_interval_of_symmetric_values_is_students():
     assert row["mean"] == pytest.approx(3) and (row["n"], row["units"]) == (20, 20)
 
 
-def test_interval_of_skewed_values_is_drawn_out_where_they_are_by_halls_transformation():
+def test_intervals_of_skewed_values_are_extended_by_halls_transformation():
     values = np.random.default_rng(0).lognormal(size=40)
     error, t = values.std(ddof=1) / np.sqrt(40), stats.t.ppf(0.975, 39)
     low, high = statistics.intervals(values[:, None])[["low", "high"]].to_numpy()[0]
@@ -89,7 +89,7 @@ def test_a_constant_column_has_an_interval_of_no_width():
     assert found["low"][0] == found["mean"][0] == found["high"][0]
 
 
-def test_hundreds_of_columns_are_those_of_each_alone():
+def test_hundreds_of_columns_give_the_results_of_each_alone():
     values = np.random.default_rng(5).gamma(1, size=(60, 300))
     found = statistics.intervals(pd.DataFrame(values))
     one = statistics.intervals(values[:, 17:18])
@@ -137,7 +137,7 @@ def test_holm_is_statsmodels():
     assert statistics.holm([0.02]).tolist() == [0.02] and len(statistics.holm([])) == 0
 
 
-def test_pairs_say_which_is_better_in_either_direction_and_equal_ones_are_never_told_apart():
+def test_pairs_name_the_better_method_in_either_direction_and_equal_ones_are_never_significant():
     values = table(np.arange(20.0), np.arange(20.0) + 1, np.arange(20.0))
     lower = statistics.pairs(values, "lower").set_index(["better", "worse"])
     assert lower.loc[("a", "b"), ["effect", "wins", "needed", "sure"]].tolist() == [1, 1, 6, True]
@@ -224,7 +224,7 @@ def drawn(*means, n=60, spread=0.1, seed=0, names=None):
 COSTS = {"a": 100, "b": 10, "c": 1, "random": 0}
 
 
-def test_the_cheapest_label_within_the_margin_is_recommended():
+def test_the_cheapest_method_within_the_margin_is_recommended():
     found = statistics.recommend(drawn(0.0, 0.01, 1.0, 2.0), COSTS, random="random")
     assert (found.outcome, found.entry, found.safe, found.rivals, found.needed) == ("recommended", "b", True, (), 0)
     assert found.span == pytest.approx(2) and found.margin == pytest.approx(0.1) and found.ends_at == "random"
@@ -270,7 +270,7 @@ def test_undecided_where_power_does_not_suffice_and_then_the_planned_instances_d
     assert "a can be used: it has the best mean, and no other method is better by more than 0.0" in more.sentence()
 
 
-def test_where_every_instance_is_explained_no_more_are_asked_for():
+def test_no_further_instances_are_requested_if_all_are_explained():
     values = drawn(0.0, 0.001, 1.0, 2.0, n=20, spread=0.3)
     found = statistics.recommend(values, COSTS, random="random", available=20)
     assert found.exhausted and found.sentence().count("all 20 instances are explained; raise the budget, ") == 1
@@ -278,7 +278,7 @@ def test_where_every_instance_is_explained_no_more_are_asked_for():
     assert not some.exhausted and some.sentence().count("only 10 are left, so raise the budget, ") == 1
 
 
-def test_a_cheaper_label_that_is_open_is_named_beside_the_advice():
+def test_an_undecided_cheaper_method_is_named_beside_the_recommendation():
     values = drawn(0.0, 0.01, 0.05, 1.0, n=60)
     values["c"] += np.random.default_rng(3).normal(0, 0.3, 60)
     values["c"] += 0.04 - values["c"].mean() + values["a"].mean()
@@ -287,7 +287,7 @@ def test_a_cheaper_label_that_is_open_is_named_beside_the_advice():
     assert "c is cheaper and not significantly different: explain about" in found.sentence()
 
 
-def test_plainly_worse_labels_do_not_change_the_advice():
+def test_plainly_worse_methods_do_not_change_the_recommendation():
     values = drawn(0.0, 0.03, 0.04, 2.0, n=40, seed=1)
     before = statistics.recommend(values, COSTS, random="random")
     worse = np.random.default_rng(2).normal(5, 0.3, (40, 12)) + values[["a"]].to_numpy()
@@ -304,7 +304,7 @@ def test_plainly_worse_labels_do_not_change_the_advice():
     assert (after.bounds.drop(kept)["status"] == "plainly worse").all()
 
 
-def test_higher_is_better_turns_the_question_round():
+def test_higher_is_better_reverses_the_criterion():
     values = drawn(0.0, 0.01, 1.0, 2.0)
     lower = statistics.recommend(values, COSTS, random="random")
     higher = statistics.recommend(-values, COSTS, random="random", better="higher")
@@ -357,7 +357,7 @@ def test_where_random_is_the_best_nothing_is_within_a_margin():
     assert (sure.outcome, sure.entry) == ("best", "random")
 
 
-def test_one_label_one_instance_and_labels_that_are_missing():
+def test_one_method_one_instance_and_methods_that_are_missing():
     values = drawn(0.0, 0.01, 1.0, 2.0)
     alone = statistics.recommend(values[["a"]], COSTS)
     assert (alone.outcome, alone.entry) == ("alone", "a") and alone.sentence() == "a is the only method measured."
@@ -373,7 +373,7 @@ def test_one_label_one_instance_and_labels_that_are_missing():
     assert statistics.recommend(values[["d"]], {}).outcome == "too few"
 
 
-def test_blocks_are_the_units_of_advice():
+def test_blocks_are_the_units_of_recommendations():
     values = drawn(0.0, 0.01, 1.0, 2.0, n=60)
     few = statistics.recommend(values, COSTS, random="random", block=np.arange(60) // 6)
     assert few.outcome == "too few" and few.needed == 12
@@ -383,7 +383,7 @@ def test_blocks_are_the_units_of_advice():
     assert found.entry == "b" and found.n == 60
 
 
-def test_the_best_of_many_equal_labels_is_not_taken_for_better():
+def test_the_best_of_many_equal_methods_is_not_significantly_better():
     """Eight equal labels: any is named as worse than the one that looks best in at most 5 % of the runs."""
     random, named, runs = np.random.default_rng(10), 0, 150
     for _ in range(runs):
@@ -394,7 +394,7 @@ def test_the_best_of_many_equal_labels_is_not_taken_for_better():
     assert named <= stats.binom.ppf(0.99, runs, 0.05)
 
 
-def test_a_label_a_margin_behind_is_not_taken():
+def test_a_method_behind_by_the_margin_is_not_recommended():
     """Whatever looks best: three equal labels, and cheap ones exactly a margin behind them."""
     random, wrong, runs = np.random.default_rng(11), 0, 150
     means = np.array([0, 0, 0, 0.5, 0.5, 10])
@@ -409,7 +409,7 @@ def test_a_label_a_margin_behind_is_not_taken():
 # Variance components
 
 
-def test_components_of_nested_draws_by_hand():
+def test_components_of_nested_samples_by_hand():
     values = np.array([[1.0, 3.0], [5.0, 9.0], [4.0, 2.0]])[:, :, None]
     # Within: (2 + 8 + 2) / 3 = 4; between means 2, 7, 3: variance 7, so 7 - 4 / 2 = 5.
     found = statistics.variance_components(values)
@@ -498,7 +498,7 @@ def test_the_best_order_in_parts_is_that_of_all_at_once(monkeypatch):
 # Equal methods
 
 
-def test_draws_of_their_own_are_told_apart_at_the_level():
+def test_independent_samples_are_rejected_at_the_level():
     random = np.random.default_rng(15)
     repeats = random.gamma(1, size=(60, 1)) + random.gamma(1, size=(60, 3))
     found = statistics.rate_of_equal_methods(repeats)
@@ -506,7 +506,7 @@ def test_draws_of_their_own_are_told_apart_at_the_level():
     assert "not significantly correlated between instances" in found.sentence
 
 
-def test_draws_that_move_instances_together_are_found_out():
+def test_correlated_samples_are_detected():
     random = np.random.default_rng(16)
     shared = random.normal(size=(60, 1)) + np.array([0, 0.5, 1.0]) + random.normal(0, 0.3, (60, 3))
     found = statistics.rate_of_equal_methods(shared)
@@ -517,13 +517,13 @@ def test_draws_that_move_instances_together_are_found_out():
     assert found.rate <= 0.07 and found.together > 0.01
 
 
-def test_the_permutation_test_of_draws_rejects_at_its_level():
+def test_the_permutation_test_of_samples_rejects_at_its_level():
     random = np.random.default_rng(17)
     found = [statistics.rate_of_equal_methods(random.gamma(1, size=(20, 3)), trials=99).together for _ in range(200)]
     assert stats.binom.ppf(0.005, 200, 0.05) <= np.sum(np.array(found) <= 0.05) <= stats.binom.ppf(0.995, 200, 0.05)
 
 
-def test_too_few_repeats_say_so():
+def test_too_few_repeats_are_reported():
     assert "too few" in statistics.rate_of_equal_methods(np.ones((20, 1))).sentence
     assert "too few" in statistics.rate_of_equal_methods(np.ones((5, 3))).sentence
     assert "too few" in statistics.rate_of_equal_methods(np.ones((33, 3)), np.arange(33) // 3).sentence

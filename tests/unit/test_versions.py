@@ -1,4 +1,4 @@
-"""Packages that can change a number: what a job used is stored, and other versions are told or made anew."""
+"""Versions of packages: those of a job are stored, and differences are reported or cause a new computation."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def test_what_a_job_imports_is_stored_with_its_version():
     assert told["numpy"] == versions.version("numpy")
 
 
-def test_labels_that_differ_from_what_is_here_are_told():
+def test_methods_of_other_versions_than_installed_are_reported():
     here = versions.version("numpy")
     told = versions.find_differences(
         {"a": {"numpy": here, "xgboost": "1"}, "b": {"numpy": "1.0"}, "c": {"shapeline": "0"}}
@@ -32,7 +32,7 @@ def test_labels_that_differ_from_what_is_here_are_told():
     assert told == {"b": {"numpy": ("1.0", here)}}
 
 
-def test_a_package_that_is_not_installed_is_compared_among_labels(monkeypatch):
+def test_a_package_that_is_not_installed_is_compared_between_methods(monkeypatch):
     monkeypatch.setattr(versions, "version", lambda name: None)
     told = versions.find_differences({"a": {"xgboost": "2"}, "b": {"xgboost": "2"}, "c": {"xgboost": "1"}, "d": {}})
     assert told == {"c": {"xgboost": ("1", "2")}}
@@ -94,7 +94,7 @@ def test_strict_versions_are_settings_of_jobs_and_the_default_is_none(default, m
     assert {"numpy", "scipy", "scikit-learn"} <= set(strict[card]["versions"])
 
 
-def test_the_health_table_names_labels_made_by_other_versions(tmp_path, monkeypatch):
+def test_the_diagnostics_name_methods_of_other_versions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(versions, "version", lambda name: {"torch": "2.13.0"}.get(name))
     parameters = result_folder.build(tmp_path, "image")
@@ -106,6 +106,6 @@ def test_the_health_table_names_labels_made_by_other_versions(tmp_path, monkeypa
     assert shown["lime"] == "⚠ torch 2.12.0, not 2.13.0" and shown["exact"] == "as installed"
 
 
-def test_a_page_says_each_package_once_with_every_version_of_it():
+def test_a_page_lists_each_package_once_with_all_its_versions():
     told = [{"numpy": "2", "torch": "2.13"}, {"numpy": "2", "onnxruntime": "1"}, {"numpy": "1"}, None]
     assert merge_values(told) == "numpy 1 or 2, onnxruntime 1, torch 2.13" and merge_values([None]) == ""

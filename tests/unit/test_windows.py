@@ -1,4 +1,4 @@
-"""The shortcut for local receptive fields gives what the model gives on filled documents."""
+"""The shortcut for local receptive fields gives the model's values on masked documents."""
 
 import numpy as np
 import pytest

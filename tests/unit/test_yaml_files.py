@@ -1,4 +1,4 @@
-"""Configuration files that YAML's reader would accept in silence, or refuse in many lines."""
+"""Configuration files that YAML's reader would accept silently, or refuse in many lines."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A copy of the repository with a tiny configuration, really run once; tests edit it and ask what would run again."""
+"""A copy of the repository with a tiny configuration, run once; tests edit it and list the jobs that would run."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""A method, a metric and a dataset are one file and one entry each: they are added to a copy of the tree, and run."""
+"""A method, a metric and a dataset need one file and one entry each: they are added to a copy of the tree, and run."""
 
 import re
 

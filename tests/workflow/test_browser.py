@@ -1,4 +1,4 @@
-"""Pages in an installed Chromium: every control works, nothing is requested, nothing overflows, labels and contrast."""
+"""Pages in an installed Chromium: every control works, no requests, no overflow, labels and contrast."""
 
 import os
 import re
@@ -286,7 +286,7 @@ def test_tables_of_a_report_are_sorted(visit):
     assert table.locator("th").nth(0).get_attribute("aria-sort") == "ascending"
 
 
-def test_minus_signs_sort_and_filter_as_they_are_typed_and_an_empty_result_says_so(visit):
+def test_minus_signs_sort_and_filter_as_typed_and_an_empty_result_is_reported(visit):
     page = visit("numbers")
     head = page.locator("th:nth-child(2)")
     page.locator("button.sort").nth(1).click()

@@ -1,4 +1,4 @@
-"""Ten minutes of faults at random, by `make chaos`: at the end every score is what an undisturbed run gives."""
+"""Ten minutes of random faults (`make chaos`): at the end every score equals that of an undisturbed run."""
 
 import contextlib
 import os

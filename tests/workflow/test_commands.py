@@ -1,4 +1,4 @@
-"""The documented commands, run in earnest on the tiny experiment; the experiments that the pages name stand for it."""
+"""The documented commands, run on the tiny experiment in place of the experiments that the pages name."""
 
 import os
 import shlex

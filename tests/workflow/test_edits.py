@@ -318,7 +318,7 @@ def test_a_new_dataset_and_an_edited_loader_are_run_and_nothing_else_is(tiny, tm
         assert file.stat().st_mtime_ns == (tiny.path / file.relative_to(other.path)).stat().st_mtime_ns
 
 
-def test_files_made_of_rows_that_are_found_have_the_same_bytes(copied, tiny):
+def test_files_of_stored_rows_have_the_same_bytes(copied, tiny):
     """Nothing that depends on them is rendered again."""
     files = [file.relative_to(copied.path) for file in (copied.path / R).rglob("*.parquet") if "metrics" in file.parts]
     copied.configure(TINY)
@@ -372,7 +372,7 @@ def test_an_edited_notebook(tiny):
         assert tiny.pending() == REPORT
 
 
-def test_an_edited_script_of_attribution_runs_every_label(tiny):
+def test_an_edited_script_of_attribution_runs_every_method(tiny):
     name = "workflow/scripts/attribute.py"
     with edited(tiny, files=[name]):
         append(tiny, name)

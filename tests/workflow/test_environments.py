@@ -1,4 +1,4 @@
-"""Runs under the conditions of other people's machines: names of folders, locale, home, temporary files, rights.
+"""Runs under the conditions of other machines: names of folders, locale, home, temporary files, permissions.
 
 `python -m tests.environments` tries other interpreters and versions of packages, which takes hours.
 """

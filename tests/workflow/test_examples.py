@@ -1,4 +1,4 @@
-"""The examples of models that people have, each from a file made here to its page."""
+"""The examples of users' models, each from a file created here to its page."""
 
 import shutil
 
@@ -106,7 +106,7 @@ def test_boosted_trees_on_a_table_with_texts(example, root):
     assert "Boosted trees" in page
 
 
-def test_a_method_that_the_model_does_not_suit_costs_its_label(example):
+def test_a_method_that_does_not_support_the_model_fails_alone(example):
     checkout, folder = example("onnx_file")
     (folder / "dense.py").write_text(
         "from torch import nn\n\n\ndef build():\n"

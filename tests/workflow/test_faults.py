@@ -1,4 +1,4 @@
-"""Killed, out of step, or badly fed: nothing lost, one clear line, and the next call goes on."""
+"""Killed jobs, inconsistent files and bad input: no loss, one clear line, and the next call resumes."""
 
 import copy
 import hashlib
@@ -116,7 +116,7 @@ def assert_as_undisturbed(checkout, undisturbed) -> None:
 
 
 @GROUP
-def test_a_killed_worker_costs_its_shard_alone(running, undisturbed):
+def test_a_killed_worker_loses_only_its_shard(running, undisturbed):
     checkout, process = running
     before = settled(checkout)
     youngest = max(workers_in(checkout), key=psutil.Process.create_time)
@@ -230,7 +230,7 @@ def mounted(path, *options: str):
 
 
 @GROUP
-def test_a_full_disk_is_told_and_leaves_no_partial_file(done, undisturbed):
+def test_a_full_disk_is_reported_and_leaves_no_partial_file(done, undisturbed):
     for file in (done.path / SHARDS).glob("[23]-of-5.parquet"):
         file.unlink()
     kept = done.path / "kept"
@@ -253,7 +253,7 @@ def test_a_full_disk_is_told_and_leaves_no_partial_file(done, undisturbed):
 
 @GROUP
 @pytest.mark.parametrize("damage", ["truncated", "flipped bits"])
-def test_a_damaged_score_file_is_named_and_made_anew(done, undisturbed, damage):
+def test_a_damaged_score_file_is_named_and_recomputed(done, undisturbed, damage):
     file = done.path / SHARDS / "2-of-5.parquet"
     content = bytearray(file.read_bytes())
     for place in range(len(content) // 8, len(content) // 2, 61):  # one alone may hit what is never read
@@ -268,7 +268,7 @@ def test_a_damaged_score_file_is_named_and_made_anew(done, undisturbed, damage):
 
 
 @GROUP
-def test_a_damaged_model_is_named_and_trained_anew_to_the_same_scores(done, undisturbed):
+def test_a_damaged_model_is_named_and_trained_again_to_the_same_scores(done, undisturbed):
     weights = done.path / "results/models/cnn/weights.safetensors"
     content, arrays = weights.read_bytes(), safetensors.numpy.load_file(weights)
     weights.write_bytes(content[: len(content) // 2])
@@ -289,7 +289,7 @@ def test_a_damaged_model_is_named_and_trained_anew_to_the_same_scores(done, undi
 
 
 @GROUP
-def test_a_shard_made_with_other_settings_is_named_and_made_anew(done, undisturbed):
+def test_a_shard_of_other_settings_is_named_and_recomputed(done, undisturbed):
     file = done.path / SHARDS / "2-of-5.parquet"
     rows, about = scores.read(file), scores.metadata(file)
     later = file.stat().st_mtime + 5

@@ -1,4 +1,4 @@
-"""Files as people have them, from `shapeline init` to scores: against brute force by the pipeline itself."""
+"""Files of users, from `shapeline init` to scores: against brute force by the pipeline."""
 
 import numpy as np
 import pandas as pd

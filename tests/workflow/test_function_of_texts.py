@@ -1,4 +1,4 @@
-"""A function on texts that imports a file beside it runs to its report; an edit of that file runs its jobs again."""
+"""A function of texts that imports a file from its folder runs to its report; an edit of that file re-runs its jobs."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""A game runs to its page on two workers; a killed share loses one evaluation; edits run again what they can change."""
+"""A game runs to its page on two workers; a killed share loses one evaluation; edits re-run the affected jobs."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Jobs that ask a network for values alone run its graph, and import no framework; those of gradients import it."""
+"""Jobs that need only values of a network run its graph and import no framework; those of gradients import it."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Crosses at a tiny size, from made images to the localization page."""
+"""Crosses at a tiny size, from generated images to the localization page."""
 
 import numpy as np
 import pandas as pd

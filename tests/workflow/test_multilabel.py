@@ -1,4 +1,4 @@
-"""Images with several labels, from a source of one's own to a page."""
+"""Images with several labels, from a custom source to a page."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Nothing but fetch asks for the network: the default experiments run where no socket leads out of the machine."""
+"""Only fetch uses the network: the default experiments run where no socket leads out of the machine."""
 
 import os
 import shutil
@@ -83,7 +83,7 @@ def test_what_is_blocked_is_noticed(offline):
     assert offline("python", "-c", local)[0].returncode == 0
 
 
-def test_the_default_experiments_ask_nothing_of_the_network(offline, fresh, default):
+def test_the_default_experiments_use_no_network(offline, fresh, default):
     configuration = {**default, "scale": "smoke"}
     if chosen := os.environ.get("OFFLINE_RUN"):
         configuration["run"] = chosen.split(",")

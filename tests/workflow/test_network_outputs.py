@@ -1,4 +1,4 @@
-"""A network of one's own that ends in a softmax is trained, stored and explained by its own probabilities."""
+"""A custom network that ends in a softmax is trained, stored and explained by its probabilities."""
 
 import itertools
 import math

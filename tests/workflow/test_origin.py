@@ -1,4 +1,4 @@
-"""Files of another job, with its time kept, and labels of two models: a run stops and names them."""
+"""Files of another job with unchanged times, and labels of two models: a run stops and names them."""
 
 import os
 import shutil

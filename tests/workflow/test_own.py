@@ -1,4 +1,4 @@
-"""The example of everything one's own, from its files to its report."""
+"""The example of custom data, model and methods, from its files to its report."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def made(folder, *functions: str):
         sys.modules.pop("make_files", None)
 
 
-def test_a_table_a_pipeline_a_method_and_scores_of_ones_own_run_to_a_report(own):
+def test_a_custom_table_pipeline_method_and_scores_run_to_a_report(own):
     checkout, folder, raw = own
     made(folder, "models", "scores", "shapes")
     del raw["models"]["network"], raw["experiments"]["pictures"], raw["experiments"]["loans"]["methods"]["random"]

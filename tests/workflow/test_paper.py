@@ -1,4 +1,4 @@
-"""config.paper.yaml: it resolves offline at once, and each of its experiments runs on files in the official formats."""
+"""config.paper.yaml resolves offline, and each of its experiments runs on files in the official formats."""
 
 import json
 import re
@@ -162,7 +162,7 @@ def test_the_paper_configuration_resolves_offline_in_seconds(fresh, paper):
     assert seconds[1] < 4 * seconds[0]  # 2 to 2.5 times the default configuration's
 
 
-def test_all_papers_experiments_are_there_and_none_is_left_out_here(paper):
+def test_all_experiments_of_the_papers_exist_and_run(paper):
     ten = {"imdb", "agnews", "yahoo", "mnist38", "cifar10dh", "crosses_1", "crosses_6", "malaria", "lisa", "fer", "ssl"}
     assert ten <= set(paper["experiments"]) == set(KEPT)
 
@@ -190,7 +190,7 @@ def test_the_cards_are_of_the_official_formats(run, paper):
 
 
 @pytest.mark.real
-def test_every_label_of_every_experiment_reaches_its_report(root, paper, tmp_path_factory):
+def test_every_method_of_every_experiment_reaches_its_report(root, paper, tmp_path_factory):
     """Hundreds of jobs: half an hour."""
 
     def raw_of(folder) -> dict:

@@ -1,4 +1,4 @@
-"""One's own images, from class folders to the report; and an image added later makes the dataset again."""
+"""Custom images, from class folders to the report; an additional image prepares the dataset again."""
 
 import json
 
@@ -52,7 +52,7 @@ def pets(root, tmp_path_factory):
     return checkout, folder / "pictures"
 
 
-def test_own_pictures_reach_the_report(pets):
+def test_custom_images_reach_the_report(pets):
     checkout, _ = pets
     card = json.loads((checkout.path / "data/prepared/pets/card.json").read_text())
     assert card["classes"] == ["deer", "horse"] and card["input_shape"] == [3, 16, 16]
@@ -68,13 +68,13 @@ def test_own_pictures_reach_the_report(pets):
     assert {rule for rule, _ in checkout.pending()} <= {"render_theory", "render_index"}
 
 
-def test_a_picture_more_makes_the_dataset_again(pets):
+def test_an_additional_image_prepares_the_dataset_again(pets):
     checkout, folder = pets
     (folder / "deer/new.png").write_bytes(encoded(painted(picture_files.COLOURS["deer"], 100)))
     assert ("prepare_dataset", "data/prepared/pets/card.json") in checkout.pending()
 
 
-def test_a_grey_picture_stops_the_run_with_one_line(fresh, tmp_path):
+def test_a_grey_image_stops_the_run_with_one_line(fresh, tmp_path):
     files = picture_files.folders(n=6) | {"deer/grey.png": encoded(np.zeros((9, 9)))}
     raw = own_pictures(text_files.write_folder(tmp_path / "pictures", files))
     del raw["datasets"]["pets"]["on_decode_error"]

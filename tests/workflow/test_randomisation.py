@@ -1,4 +1,4 @@
-"""Randomised models from the configuration to the metric, and what an edit of it runs again."""
+"""Randomised models from the configuration to the metric, and the jobs that an edit re-runs."""
 
 import copy
 import json
@@ -20,7 +20,7 @@ def sanity(layers: list) -> dict:
     return raw
 
 
-def test_randomised_models_are_trained_models_drawn_anew_and_explained_like_them(fresh):
+def test_randomised_models_are_reinitialised_and_explained_like_trained_ones(fresh):
     fresh.configure(sanity(["full"]))
     fresh.snakemake("metrics", "--cores", "2")
     results = fresh.path / "results"

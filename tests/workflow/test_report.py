@@ -1,4 +1,4 @@
-"""What a run leaves for others: one archive of all pages, and every figure with its numbers beside them."""
+"""The results of a run for others: one archive of all pages, and every figure with its numbers."""
 
 import dataclasses
 import re
@@ -13,7 +13,7 @@ from tests.workflow.conftest import TINY
 pytestmark = pytest.mark.xdist_group("tiny")  # one run of the tiny configuration serves them all
 
 
-def test_the_archive_of_a_run_has_every_page_under_its_label(tiny):
+def test_the_archive_of_a_run_has_every_page_under_its_name(tiny):
     archive = tiny.path / "report.zip"
     try:
         tiny.snakemake("--report", archive.name)
@@ -33,7 +33,7 @@ def test_the_archive_of_a_run_has_every_page_under_its_label(tiny):
         assert f'"{category}": ' in opened
 
 
-def test_the_page_of_accuracy_is_made_where_it_is_asked_for(tiny):
+def test_the_page_of_accuracy_is_rendered_on_request(tiny):
     assert not {rule for rule, _ in tiny.pending()}
     asked = tiny.pending("--config", "accuracy=1")
     assert {rule for rule, _ in asked} == {"measure_accuracy", "render_accuracy", "render_index"}

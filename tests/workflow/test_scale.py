@@ -1,4 +1,4 @@
-"""Two thousand tiny shards: planned within ten seconds, and none of them lost."""
+"""Two thousand tiny shards: planned within ten seconds, without loss."""
 
 import copy
 import re

@@ -1,4 +1,4 @@
-"""A model trained again by another seed: its derived model, its scores and measurements."""
+"""A model trained by another seed: its derived model, its scores and measurements."""
 
 import copy
 import json

@@ -129,7 +129,7 @@ def test_each_document_has_as_many_scores_as_words_and_a_rival_spends_what_its_m
     assert extra.map(lambda one: "completeness_gap" in one).all()
 
 
-def test_a_sentence_of_ones_own_is_explained_exactly_and_an_empty_one_is_a_row_with_its_reason(texts):
+def test_a_custom_sentence_is_explained_exactly_and_an_empty_one_is_a_row_with_its_reason(texts):
     exact = rows(texts, "sentence", "exact").set_index("instance")
     assert exact.loc[-1, "evaluations"] == 2**9 and len(exact.loc[-1, "scores"]) == 9
     assert exact.loc[-2, "status"] == "no features"
@@ -137,7 +137,7 @@ def test_a_sentence_of_ones_own_is_explained_exactly_and_an_empty_one_is_a_row_w
     assert "heartwarming" in page and "true negative" not in page
 
 
-def test_a_method_that_cannot_explain_a_long_document_leaves_a_row_that_says_why(texts):
+def test_a_method_that_cannot_explain_a_long_document_has_a_row_with_the_reason(texts):
     exact = rows(texts, "agnews", "exact")
     long = exact["error"].fillna("").str.contains("at most d = 20")
     assert (exact["status"] == "ok").eq(~long).all()
