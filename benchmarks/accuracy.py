@@ -34,26 +34,26 @@ class Runs:
     seconds: float
 
     def rmse(self, instances: np.ndarray | slice = slice(None)) -> float:
-        """Root mean square error over draws, instances and features."""
+        """Return the root mean square error over samples, instances and features."""
         return float(np.sqrt((self.errors[:, instances] ** 2).mean()))
 
     def coverage(self, exact: np.ndarray) -> float:
-        """Share of exact values within 1.96 uncertainties."""
+        """Return the share of exact values within 1.96 standard errors."""
         slack = EXACT * np.abs(exact).max(axis=1, keepdims=True)
         return float((np.abs(self.errors) <= 1.96 * self.standard_error + slack).mean())
 
     def predicted(self) -> float:
-        """Predicted over actual root mean square error."""
+        """Return the predicted over the actual root mean square error."""
         return float(np.sqrt((self.standard_error**2).mean())) / self.rmse()
 
 
 def seeds(draw: int, instances: int) -> list[int]:
-    """A draw of coalitions for each instance."""
+    """Return a sample of coalitions for each instance."""
     return [10_000 * draw + instance for instance in range(instances)]
 
 
 def gaussian(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Scores, uncertainties and seconds of gp_shapley with relevances learned, all instances of a draw."""
+    """Return scores, standard errors and seconds of gp_shapley with learned relevances, all instances of a sample."""
     masks = np.array([draw_pairs(played.d, budget, seed) for seed in seeds(draw, len(played.exact))])
     values = played.value(masks)
     start = time.process_time()
@@ -62,7 +62,7 @@ def gaussian(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarr
 
 
 def by_design(make, with_uncertainty: bool = False):
-    """A method of `make(d, budget, seed)`, which gives a Design, in the form of `gaussian`."""
+    """Return the method of a function from d, budget and seed to a Design, with the interface of `gaussian`."""
 
     def method(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
         made = [make(played.d, budget, seed) for seed in seeds(draw, len(played.exact))]
@@ -91,14 +91,14 @@ METHODS = {
 
 
 def run(played: Game, method, budget: int, draws: int) -> Runs:
-    """All draws of a method on a game."""
+    """Return all samples of a method on a game."""
     found = [method(played, budget, draw) for draw in range(draws)]
     scores, spread, seconds = (np.array(part) for part in zip(*found, strict=True))
     return Runs(scores - played.exact, spread, float(seconds.sum() / scores[..., 0].size))
 
 
 def interval(ours: Runs, theirs: Runs, resamples: int = 1000) -> tuple[float, float]:
-    """95 % bootstrap interval, over instances, of the ratio of root mean square errors."""
+    """Return the 95 % bootstrap interval over instances of the ratio of root mean square errors."""
     own, other = ((runs.errors**2).mean(axis=(0, 2)) for runs in (ours, theirs))
     chosen = np.random.default_rng(0).integers(0, len(own), size=(resamples, len(own)))
     ratios = np.sqrt(own[chosen].mean(axis=1) / other[chosen].mean(axis=1))
@@ -107,7 +107,7 @@ def interval(ours: Runs, theirs: Runs, resamples: int = 1000) -> tuple[float, fl
 
 
 def line(played: Game, times: int, draws: int) -> tuple[str, float]:
-    """One line of the table, and gp_shapley's ratio."""
+    """Return one line of the table, and gp_shapley's ratio."""
     budget = times * played.d
     runs = {name: run(played, method, budget, draws) for name, method in METHODS.items()}
     kernel, process = runs["kernel_shap"], runs["gp_shapley"]

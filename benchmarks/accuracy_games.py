@@ -16,7 +16,7 @@ from shapeline.statistics.accuracy import Game, Terms, build_from_terms, build_g
 def by_column(
     name: str, predict: Callable, rows: np.ndarray, reference: np.ndarray, groups: list, instances: int
 ) -> Game:
-    """Tables of `predict(inputs, row)` on `rows` (n, columns) with the columns of absent groups at the reference."""
+    """Return tables of `predict(inputs, row)` on `rows` (n, columns); masked groups are at the reference."""
     from shapeline.designs.design import enumerate_coalitions
 
     d = len(groups)
@@ -28,13 +28,13 @@ def by_column(
 
 
 def log_probability(model, rows: np.ndarray) -> Callable:
-    """The log-probability of the class that a classifier gives a row, of inputs and that row's number."""
+    """Return the function from inputs and the number of a row to the log-probability of the row's predicted class."""
     target = model.predict_proba(rows).argmax(axis=1)
     return lambda inputs, row: np.log(np.maximum(model.predict_proba(inputs)[:, target[row]], 1e-300))
 
 
 def digits(instances: int) -> Game:
-    """Scikit-learn's digits 3 and 8, 16 patches of 2 x 2, a network of 32 units, the mean image as reference."""
+    """Return tables of scikit-learn's digits 3 and 8: 16 patches, a network of 32 units, the mean image as baseline."""
     from sklearn.datasets import load_digits
     from sklearn.neural_network import MLPClassifier
 
@@ -77,7 +77,7 @@ def cancer(instances: int, logistic: bool = False) -> Game:
 
 
 def wine(instances: int) -> Game:
-    """Wine, 13 columns, three classes, a network of 16 units."""
+    """Return tables of wine: 13 columns, three classes, a network of 16 units."""
     from sklearn.datasets import load_wine
     from sklearn.neural_network import MLPClassifier
     from sklearn.preprocessing import StandardScaler
@@ -91,7 +91,7 @@ def wine(instances: int) -> Game:
 
 
 def diabetes(instances: int) -> Game:
-    """Diabetes, 10 columns, a regression by a network of 32 units: a smooth surface."""
+    """Return tables of diabetes: 10 columns, a regression by a network of 32 units, which is a smooth surface."""
     from sklearn.datasets import load_diabetes
     from sklearn.neural_network import MLPRegressor
 
@@ -115,7 +115,7 @@ NEGATORS = ["not", "never"]
 
 
 def _reviews(count: int, words: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Word numbers (count, words) from 1, 0 is no word; label 1 where the opinions, negated or not, are good."""
+    """Return word numbers (count, words) from 1, 0 for no word; label 1 if the opinions, negated or not, are good."""
     polar, first = len(GOOD), 1 + len(PLAIN)
     negator = first + 2 * polar
     text = rng.integers(1, first, size=(count, words))
@@ -131,7 +131,7 @@ def _reviews(count: int, words: int, rng: np.random.Generator) -> tuple[np.ndarr
 
 
 def reviews(instances: int) -> Game:
-    """Reviews of 14 words with negated opinions, a network on a bag of words and of neighbouring pairs."""
+    """Return tables of reviews of 14 words with negated opinions: a network on words and neighbouring pairs."""
     from sklearn.neural_network import MLPClassifier
 
     words, kinds = 14, 1 + len(PLAIN) + len(GOOD) + len(BAD) + len(NEGATORS)
@@ -155,7 +155,7 @@ def reviews(instances: int) -> Game:
 
 
 def by_trees(name: str, model, predict: Callable, rows: np.ndarray, reference: np.ndarray) -> Game:
-    """Each row's game on a forest or boosted trees, absent columns from one reference row, as terms: a leaf each."""
+    """Return each row's game on a forest or boosted trees with one reference row, as one term per leaf."""
     reference = reference.astype(np.float32)
     games = []
     for row in rows.astype(np.float32):
@@ -174,7 +174,7 @@ def by_trees(name: str, model, predict: Callable, rows: np.ndarray, reference: n
 
 
 def _trees(model) -> Iterator[tuple]:
-    """Each tree, the factor of its leaves, and which of their numbers counts."""
+    """Return each tree, the factor of its leaves, and the index of the output in their values."""
     if hasattr(model, "learning_rate"):
         yield from ((tree.tree_, model.learning_rate, 0) for tree in model.estimators_.ravel())
     else:
@@ -182,7 +182,7 @@ def _trees(model) -> Iterator[tuple]:
 
 
 def _leaves(tree, node: int, row, reference, present: frozenset, absent: frozenset) -> Iterator[tuple]:
-    """The leaves that some coalition reaches: who must be present for it, who absent."""
+    """Return the leaves that a coalition can reach: the features that must be kept and masked for each."""
     feature = tree.feature[node]
     if feature < 0:
         yield present, absent, node
@@ -202,7 +202,7 @@ def _terms(d: int, found: dict) -> Terms:
 
 
 def forest(instances: int) -> Game:
-    """Breast cancer, 30 columns, a random forest's probability."""
+    """Return terms of breast cancer: 30 columns, the probability of a random forest."""
     from sklearn.ensemble import RandomForestClassifier
 
     rows, labels = _cancer()
@@ -211,7 +211,7 @@ def forest(instances: int) -> Game:
 
 
 def boosted(instances: int) -> Game:
-    """Breast cancer, 30 columns, the margin of boosted trees of depth 3."""
+    """Return terms of breast cancer: 30 columns, the margin of boosted trees of depth 3."""
     from sklearn.ensemble import GradientBoostingClassifier
 
     rows, labels = _cancer()
@@ -220,7 +220,7 @@ def boosted(instances: int) -> Game:
 
 
 def boosted_wide(instances: int) -> Game:
-    """100 columns drawn by a seed, a regression by boosted trees of depth 4 on a sum of products."""
+    """Return terms of 100 random columns: a regression by boosted trees of depth 4 on a sum of products."""
     from sklearn.ensemble import GradientBoostingRegressor
 
     rng = np.random.default_rng(1)
@@ -233,7 +233,7 @@ def boosted_wide(instances: int) -> Game:
 
 
 def sparse_terms(instances: int, d: int = 40) -> Game:
-    """Sums of 60 terms, each of 1 to 6 of 40 features that must all be present; the Shapley value in closed form."""
+    """Return sums of 60 terms, each of 1 to 6 of 40 features that must be kept; Shapley values in closed form."""
     rng = np.random.default_rng(2)
     size = rng.integers(1, 7, size=(instances, 60))
     member = rng.random((instances, 60, d)).argsort(axis=-1).argsort(axis=-1) < size[..., None]
@@ -243,7 +243,7 @@ def sparse_terms(instances: int, d: int = 40) -> Game:
 
 
 def cancer_sure(instances: int) -> Game:
-    """Breast cancer, 10 groups, a network trained until it is sure: log-probabilities have long tails."""
+    """Return tables of breast cancer: 10 groups, an overconfident network, whose log-probabilities have long tails."""
     from sklearn.neural_network import MLPClassifier
 
     rows, labels = _cancer()
@@ -255,7 +255,7 @@ def cancer_sure(instances: int) -> Game:
 
 
 def digits_sure(instances: int) -> Game:
-    """Scikit-learn's digits, 16 patches of 2 x 2, the probability of a small CNN that is sure: 0 or 1 mostly."""
+    """Return tables of scikit-learn's digits: 16 patches, the probability of an overconfident CNN, mostly 0 or 1."""
     import torch
     from sklearn.datasets import load_digits
     from torch import nn
@@ -304,14 +304,14 @@ MAKERS = {
 
 @cache
 def game(name: str, instances: int) -> Game:
-    """A game of `instances` explained rows; the same at every call."""
+    """Return a game of `instances` explained rows, equal in every call."""
     return (MAKERS | CONFIDENT)[name](instances)
 
 
 def parser(
     doc: str, games: Sequence[str], instances: int | None = None, draws: int | None = None
 ) -> argparse.ArgumentParser:
-    """What benchmarks on games are asked, with these by default; doc: the benchmark's own."""
+    """Return the argument parser of benchmarks on games, with these defaults; doc: of the benchmark."""
     options = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--games", nargs="+", choices=list(MAKERS | CONFIDENT), default=list(games))
     options.add_argument("--instances", type=int, default=instances)

@@ -87,7 +87,7 @@ class Case:
         return execution.import_backend(self.model).calibrate(self.model, self.inputs, self.reference)
 
     def rows(self, count: int) -> np.ndarray:
-        """Rows (count, *shape) as the engine fills them: coalitions of the design, of all sizes, on an instance."""
+        """Return rows (count, *shape) as filled by the engine: coalitions of the design, all sizes, one instance."""
         by_size = np.argsort(self.design.masks.sum(1), kind="stable")
         chosen = by_size[np.linspace(0, len(by_size) - 1, count).astype(np.int64)]
         return np.where(self.features.expand(self.design.masks[chosen]), self.inputs[0], self.reference.rows[0])

@@ -21,7 +21,7 @@ from shapeline.report.elements import STYLE, WIDTH
 
 
 def near_raw(table: pd.DataFrame) -> Figure:
-    """Share of the raw rate that the engine and every method reach on each model, as a map with numbers."""
+    """Plot the share of the raw rate that the engine and every method reach on each model, as a map with numbers."""
     rows = table[table["part"].isin(("engine", "method"))]
     shares = rows.pivot(index="what", columns="case", values="times_raw")
     shares = shares.loc[rows["what"].unique(), rows["case"].unique()]
@@ -48,7 +48,7 @@ def near_raw(table: pd.DataFrame) -> Figure:
 
 
 def ahead_of_peers(table: pd.DataFrame) -> Figure:
-    """How many times the evaluations a second of each peer ours makes, a panel a model."""
+    """Plot our evaluations per second over those of each peer, one panel per model."""
     rows = table[(table["part"] == "peer") & table["ours_times"].notna()]
     with matplotlib.rc_context(STYLE):
         panels = list(rows.groupby("case", sort=False))
@@ -80,7 +80,7 @@ PANELS = (
 
 
 def growth(points: pd.DataFrame) -> Figure:
-    """Seconds against d, instances and budget, with the exponents of fitted powers in the legends."""
+    """Plot seconds against d, instances and budget, with the exponents of fitted powers in the legends."""
     with matplotlib.rc_context(STYLE):
         panels = [panel for panel in PANELS if panel[0] in set(points["axis"])]
         figure = Figure(figsize=(WIDTH, 4.1 * -(-len(panels) // 2)), layout="constrained")
@@ -114,7 +114,7 @@ def growth(points: pd.DataFrame) -> Figure:
 
 
 def prompt_errors(table: pd.DataFrame) -> Figure:
-    """Error of each method against the number of evaluations, a panel per set of prompts."""
+    """Plot the error of each method against the number of evaluations, one panel per set of prompts."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH * 0.9, 4.2), layout="constrained")
         panels = list(table.groupby("task", sort=False))

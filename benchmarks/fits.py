@@ -23,7 +23,7 @@ FITS = ("uniform", "printed", "kernel")
 
 
 def areas(context: ExplanationContext, count: int, order: int, seed: int = 0) -> pd.DataFrame:
-    """Masking area (count, fits) of records of the validation part, drawn by seed."""
+    """Return the deletion AUC (count, fits) of records of the validation part, sampled by seed."""
     dataset = context.dataset
     rows = np.random.default_rng(seed).permutation(np.flatnonzero(dataset.split == VALIDATION))[:count]
     predicted = np.concatenate([context.model.log_probs(dataset.inputs[part]).argmax(1) for part in np.split(rows, 8)])

@@ -17,14 +17,14 @@ from shapeline.papers.claims import wilson
 
 
 def split_folds(count: int, folds: int) -> np.ndarray:
-    """The part of each record in each fold, (folds, count): every record is in one fold's test part."""
+    """Return the part of each record in each fold, (folds, count): every record is in one fold's test part."""
     place = np.random.default_rng(0).permutation(count) % (10 * folds)
     tested = place // 10 == np.arange(folds)[:, None]
     return np.where(tested, TEST, np.where(place % 10 == 0, VALIDATION, TRAIN)).astype(np.uint8)
 
 
 def measure_fold(dataset, architecture: str, split: np.ndarray, seed: int) -> tuple[int, int]:
-    """Correct and all records of the fold's test part."""
+    """Return the numbers of correct and of all records of the fold's test part."""
     model = architectures.for_dataset({"architecture": architecture}, dataset.card)
     records = SimpleNamespace(inputs=dataset.inputs, labels=dataset.labels, split=split, card=dataset.card)
     card = training.fit(model, records, seed=seed)

@@ -18,7 +18,7 @@ from shapeline.statistics.accuracy import Game, Terms, build_from_terms, build_g
 
 
 def of_run(experiment: str, instances: int) -> np.ndarray:
-    """Values (n, 2^d) of the default run's model on the first instances of one of its experiments."""
+    """Return values (n, 2^d) of the default run's model on the first instances of one of its experiments."""
     import yaml
 
     from shapeline import scores
@@ -96,7 +96,7 @@ def picture(seed: int, side: int = 28) -> Terms:
 
 
 def games() -> Iterator[Game]:
-    """All games of the file."""
+    """Return all games of the file."""
     made = accuracy_games
     yield build_game("digits, CNN", of_run("digits", 2), "pictures")
     yield named(made.digits(2), "digits, dense network", "pictures")
@@ -116,7 +116,7 @@ def games() -> Iterator[Game]:
 
 
 def named(game: Game, name: str, kind: str) -> Game:
-    """A game of the benchmark as the file has it."""
+    """Return a game of the benchmark with the name of the file."""
     return dataclasses.replace(game, name=name, kind=kind)
 
 

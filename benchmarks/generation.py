@@ -26,20 +26,20 @@ QUESTION, ANSWER = "Who designed the tower?", "The tower was designed by Mara Ve
 
 
 def passages(parts: int, tokens: int) -> list[str]:
-    """Passages of random words, of about so many tokens each."""
+    """Return passages of random words with about the given number of tokens each."""
     random = np.random.default_rng(0)
     return [" ".join(random.choice(WORDS, max(1, tokens - 1))).capitalize() + "." for _ in range(parts)]
 
 
 def measure(run: Callable[[], object]) -> tuple[float, object]:
-    """Processor seconds of a call, and what it returned."""
+    """Return the processor seconds of a call, and its result."""
     began = time.process_time()
     result = run()
     return time.process_time() - began, result
 
 
 def forward(model: language_models.LanguageModel, groups: list[list[Row]]) -> None:
-    """The model's forward pass on ready batches, padded on the right, with logits of as many tokens as the answer."""
+    """Run the model's forward pass on prepared batches, padded on the right, with logits of the answer's length."""
     ready = []
     for rows in groups:
         width = max(row.length for row in rows)
@@ -54,7 +54,7 @@ def forward(model: language_models.LanguageModel, groups: list[list[Row]]) -> No
 
 
 def by_captum(model: language_models.LanguageModel, tokenizer, prompt: Prompt, encoder: Encoder) -> float:
-    """Processor seconds per evaluation of captum's LLMAttribution with feature ablation, at its defaults."""
+    """Return the processor seconds per evaluation of captum's LLMAttribution with feature ablation, at its defaults."""
     from captum.attr import FeatureAblation, LLMAttribution, TextTemplateInput
 
     def text(*parts: str) -> str:

@@ -106,12 +106,12 @@ def parse() -> argparse.Namespace:
 
 
 def scaled(pictures: np.ndarray) -> np.ndarray:
-    """Ink, 0 for white to 1: the network learns from it several times as fast as from brightness."""
+    """Return ink, 0 for white to 1, from which the network learns several times as fast as from brightness."""
     return 1 - pictures.astype(np.float32) / 255
 
 
 def trained(seconds: float, device: str, weights: Path | None) -> tuple[Classifier, float]:
-    """The network after so many seconds of Adam at 1e-3, and its accuracy on 500 other images."""
+    """Return the network after the given seconds of Adam at 1e-3, and its accuracy on 500 other images."""
     torch.manual_seed(0)
     model = architectures.build("crosses_cnn").to(device)
     module = model.module.train()
@@ -142,7 +142,7 @@ class Timed:
         self.module, self.seconds, self.device = module, 0.0, next(module.parameters()).device
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Logits (n, 2)."""
+        """Return logits (n, 2)."""
         start = time.perf_counter()
         logits = self.module(rows)
         self.seconds += time.perf_counter() - start
@@ -161,7 +161,7 @@ def explained(model, inputs, reference, targets, backend, arguments) -> list[HSh
 
 
 def partition_of_shap(module: Timed, inputs: np.ndarray, absent: np.ndarray) -> Callable[[], list]:
-    """What explains the inputs one by one by shap's PartitionExplainer; its tree is built here, and so not timed."""
+    """Return a function that explains inputs singly with shap's PartitionExplainer; its tree is built here, untimed."""
     shap = importlib.import_module("shap")
 
     def logits(pictures: np.ndarray) -> np.ndarray:

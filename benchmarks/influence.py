@@ -56,7 +56,7 @@ def parse() -> argparse.Namespace:
 
 
 def rates(X: np.ndarray, labels: np.ndarray, arguments) -> dict:
-    """Share of the product's rate by measure and precision."""
+    """Measure the share of the product's rate by measure and precision."""
     measured = {}
     here = open_space("benchmark", arguments.device)
     for dtype in ("float32", "float64"):
@@ -124,7 +124,7 @@ def fits(X: np.ndarray, labels: np.ndarray, device: str) -> dict:
 
 
 def records(device: str) -> dict:
-    """Seconds and memory of regression with a categorical column on whole-numbered and real columns."""
+    """Measure seconds and memory of regression with a categorical column on integer and real columns."""
     random = np.random.default_rng(2)
     X = random.random((RECORDS, COLUMNS))
     X[:, :10] = random.poisson(0.7, (RECORDS, 10))

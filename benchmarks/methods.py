@@ -18,7 +18,7 @@ FAMILIES = ("coalitions", "hierarchical", "gradients")  # what needs no data; be
 
 
 def settings_of(name: str, case: Case) -> dict:
-    """A method's settings on a case: its defaults, a graph where the features have none, windows that a grid allows."""
+    """Return a method's settings on a case: defaults, a graph where the features have none, windows that fit a grid."""
     accepted, settings = METHODS[name].parameters.model_fields, {"method": name}
     if "graph" in accepted and case.features.kind == "column":
         settings["graph"] = "chain"
@@ -30,7 +30,7 @@ def settings_of(name: str, case: Case) -> dict:
 
 
 def explain(case: Case, settings: dict) -> Explanation:
-    """Raises ShapelineError where the method does not fit the case."""
+    """Explain the case by a method. Raises ShapelineError where the method does not fit the case."""
     sampled = METHODS[settings["method"]].sampled
     game = Game(case.model, case.reference, case.features, backend=case.backend)
     method = parse(settings, [float(BUDGET) if sampled else None])
@@ -39,7 +39,7 @@ def explain(case: Case, settings: dict) -> Explanation:
 
 
 def design_seconds(case: Case, settings: dict) -> float:
-    """Of making a method's design; those drawn for each instance are made while it is explained."""
+    """Return the seconds of building a method's design; those sampled per instance are built during the explanation."""
     method = METHODS[settings["method"]]
     if not method.is_design or method.random is True:
         return 0.0
@@ -51,7 +51,7 @@ def design_seconds(case: Case, settings: dict) -> float:
 
 
 def run_of(name: str, case: Case) -> Run:
-    """Seconds of explaining the case's instances, with their share of a design that SHARED instances have in common."""
+    """Return the run that explains the case's instances, with their share of a design that SHARED instances share."""
     settings = settings_of(name, case)
 
     def run() -> tuple[float, int]:
@@ -63,7 +63,7 @@ def run_of(name: str, case: Case) -> Run:
 
 
 def fitting(case: Case) -> tuple[dict[str, Run], dict[str, str]]:
-    """Runs of the methods that fit a case, and why the others do not."""
+    """Return the runs of the methods that fit a case, and the reasons of the others."""
     runs, left_out = {}, {}
     for name, method in METHODS.items():
         if method.family not in FAMILIES or not method.needs_model:

@@ -22,7 +22,7 @@ STEPS, MAX_SQUARE = 80, 50.0  # of the fit; largest square over its variance tha
 
 
 def transform(values: np.ndarray) -> np.ndarray:
-    """Sums over S of values (..., 2^d) times (-1)^|S and T|, for every T."""
+    """Return the sums over S of values (..., 2^d) times (-1)^|S and T|, for every T."""
     shape, width = values.shape, 1
     while width < shape[-1]:
         pairs = values.reshape(-1, shape[-1] // (2 * width), 2, width)
@@ -32,7 +32,7 @@ def transform(values: np.ndarray) -> np.ndarray:
 
 
 def variances(square: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Variances (T,) fitted to squares (T,) of the coefficients of interactions, members (T, d) bool."""
+    """Return variances (T,) fitted to squares (T,) of the coefficients of interactions, members (T, d) bool."""
     order, beside = members.sum(axis=1), (members[:, 1:] & members[:, :-1]).sum(axis=1)
     orders = np.unique(order)
     columns = [order[:, None] == orders, members, (beside * (order == 3))[:, None], (beside * (order > 3))[:, None]]
@@ -47,7 +47,7 @@ def variances(square: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 
 def oracle(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Scores of the process with the fitted variances, in the form of `benchmarks.accuracy.METHODS`."""
+    """Return scores of the process with the fitted variances, with the interface of `benchmarks.accuracy.METHODS`."""
     d, n = played.d, len(played.exact)
     members, table = enumerate_coalitions(d, "oracle"), played.stored
     size = members.sum(axis=1)

@@ -21,13 +21,13 @@ BUDGETS = (4, 8, 16, 32)
 
 
 def by_process(tables: np.ndarray, d: int, budget: int, draw: int, index: str) -> list[np.ndarray | None]:
-    """Own parts (n, d), their uncertainty, pairs (n, d (d-1) / 2), theirs; a draw for each instance."""
+    """Return main effects (n, d) and pairs (n, d (d-1) / 2) with their standard errors, by one sample per instance."""
     masks = np.array([designs.gp_interactions(d, budget, 1000 * draw + i, index).masks for i in range(len(tables))])
     return list(read_stack(masks, np.take_along_axis(tables, masks @ (1 << np.arange(d)), axis=1), index))
 
 
 def along_orders(tables: np.ndarray, d: int, budget: int, draw: int, index: str) -> list[np.ndarray]:
-    """Pairs and their uncertainty of `sample_interactions`; NaN where it cannot tell."""
+    """Return pairs of `sample_interactions` and their standard errors, NaN where unknown."""
     found, spread = [], []
     for place, own in enumerate(tables):
         design = designs.sample_interactions(d, budget, 1000 * draw + place, index)
@@ -39,7 +39,7 @@ def along_orders(tables: np.ndarray, d: int, budget: int, draw: int, index: str)
 
 
 def holds(truth: np.ndarray, runs: Sequence[Sequence[np.ndarray]]) -> str:
-    """Coverage and predicted over actual RMSE of runs, each what was found and its uncertainty."""
+    """Return coverage and predicted over actual RMSE of runs, each of estimates and standard errors."""
     wrong, spread = np.array([found - truth for found, _ in runs]), np.array([one for _, one in runs])
     inside = np.abs(wrong) <= 1.96 * spread + 1e-9
     return f"{inside.mean():.3f} {np.sqrt((spread**2).mean() / (wrong**2).mean()):.2f}"

@@ -127,18 +127,18 @@ PEERS = {
 
 
 def version(peer: Peer) -> str | None:
-    """Of the peer's package; None where it is not installed."""
+    """Return the version of the peer's package; None if it is missing."""
     return importlib.metadata.version(peer.package) if importlib.util.find_spec(peer.package) else None
 
 
 def chosen(case: Case) -> dict[str, Peer]:
-    """The peers that are for such data."""
+    """Return the peers for the case's kind of data."""
     kind = True if case.words else False if len(case.shape) == 3 else None
     return {name: peer for name, peer in PEERS.items() if peer.text is None or peer.text == kind}
 
 
 def run_of(peer: Peer, case: Case) -> Run:
-    """Explains the case's first instance, and returns how many evaluations it took."""
+    """Return the run that explains the case's first instance and returns its number of evaluations."""
     from shapeline.third_party.black_box import InstanceGame, seed_numpy
 
     evaluate, budget = _evaluator(case), BUDGET * case.features.d

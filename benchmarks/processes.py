@@ -18,7 +18,7 @@ def main() -> None:
 
 
 def start_up(framework: str, weights: str, began: float) -> dict[str, float]:
-    """Times of the clock: when this file began, all was imported, the model was loaded, the engine was calibrated."""
+    """Print times of the clock: at the start of this file, after imports, after loading, after calibration."""
     import numpy as np
 
     from shapeline.games import calibration
@@ -38,7 +38,7 @@ def start_up(framework: str, weights: str, began: float) -> dict[str, float]:
 
 
 def memory(framework: str, evaluations: int) -> dict[str, float]:
-    """Most memory of this process (MiB) when the engine has answered, and what masks and values take of it."""
+    """Print the peak memory of this process (MiB) after an evaluation, and the part of masks and values."""
     import resource
 
     import numpy as np

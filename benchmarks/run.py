@@ -103,7 +103,7 @@ def installed(package: str) -> bool:
 
 
 def fresh(module: str, words: list[str], threads: int) -> str:
-    """The last line that `python -m module words` prints; its errors come through."""
+    """Return the last line that `python -m module words` prints; its errors are passed on."""
     count = str(threads)
     environment = {**os.environ, "OMP_NUM_THREADS": count, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     environment |= {"TF_NUM_INTRAOP_THREADS": count, "TF_NUM_INTEROP_THREADS": count}
@@ -118,7 +118,7 @@ def worker(name: str, arguments: argparse.Namespace):
 
 
 def memory(arguments: argparse.Namespace) -> list[dict]:
-    """Rows of peak memory; once the engine's own buffers are full, its growth beyond masks and values is judged."""
+    """Return rows of peak memory; with full buffers, its growth beyond masks and values is compared with the goal."""
     rows = []
     for framework in FRAMEWORKS[: 1 if arguments.quick else None]:
         own = []
@@ -136,7 +136,7 @@ def memory(arguments: argparse.Namespace) -> list[dict]:
 
 
 def start_up(arguments: argparse.Namespace) -> list[dict]:
-    """Rows of the seconds of a fresh process until it has imported, loaded a model, and calibrated the engine."""
+    """Return rows of the seconds of a new process until it has imported, loaded a model, and calibrated the engine."""
     turns = 1 if arguments.quick else TURNS
     with tempfile.TemporaryDirectory() as folder:
         weights = f"{folder}/weights.safetensors"
@@ -165,7 +165,7 @@ def start_up(arguments: argparse.Namespace) -> list[dict]:
 
 
 def of_case(name: str, quick: bool) -> dict:
-    """The rows of a case, and the methods that do not fit it with the reason."""
+    """Return the rows of a case, and the methods that do not fit it with the reason."""
     case, turns = (cases.QUICK if quick else cases.CASES)[name], 2 if quick else TURNS
     backend, raw = cases.raw(case)
     base = {"case": name}
@@ -190,7 +190,7 @@ def of_case(name: str, quick: bool) -> dict:
 
 
 def of_peers(case: cases.Case, name: str, raw, turns: int) -> list[dict]:
-    """Rows of the peers, each against ours in the same turns; of one that is not installed or fails, its reason."""
+    """Return rows of the peers, each against ours in the same turns, or the reason why one is missing or fails."""
     rows, chosen, runs = {}, peers.chosen(case), {"raw": raw}
     ours = dataclasses.replace(case, instances=case.job or case.instances)
     for what, peer in chosen.items():
@@ -218,14 +218,14 @@ def of_peers(case: cases.Case, name: str, raw, turns: int) -> list[dict]:
 
 
 def seconds(times: Times, instances: int) -> dict:
-    """Columns of seconds and evaluations an instance, and evaluations a second."""
+    """Return columns of seconds and evaluations per instance, and evaluations per second."""
     counted = {"instances": instances, "turns": int(np.isfinite(times.seconds).sum())}
     counted |= {"evaluations": times.evaluations / instances, "per_second": spread(times.rate)[0]}
     return {**counted, **told("seconds", times.seconds / instances)}
 
 
 def against(column: str, ours: Times, theirs: Times, goal: float | None = None) -> dict:
-    """Columns of how many times as fast `ours` is as `theirs`, and whether a goal is met."""
+    """Return columns of the speed of `ours` relative to `theirs`, and whether a goal is met."""
     return triple(column, times_as_fast(ours, theirs)) | judged(times_as_fast(ours, theirs)[0], goal)
 
 
@@ -245,7 +245,7 @@ def triple(column: str, numbers: tuple[float, float, float]) -> dict:
 
 
 def exponents(points: pd.DataFrame) -> list[dict]:
-    """Rows of the powers with which the cost of each method grows."""
+    """Return rows of the powers with which the cost of each method grows."""
     points = points.assign(**{"design and read-out": points["design"] + points["read-out"]})
     rows = []
     for (axis, name), part in points.groupby(["axis", "method"], sort=False):
@@ -295,7 +295,7 @@ HEADS = {
 
 
 def markdown(table: pd.DataFrame, facts: dict) -> str:
-    """The table for reading, a part at a time; intervals are the 10 and 90 % of the turns, of exponents 95 %."""
+    """Return the table in Markdown by parts; intervals are 10 and 90 % quantiles of the turns, of exponents 95 %."""
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     lines = [
         f"{facts['processors']} processors, {facts['threads']} threads, {facts['machine']}; {versions}; "

@@ -31,7 +31,7 @@ BESIDE = (("gp_shapley", SHAP), ("kernel_shap", SHAP), ("gp_shapley", "kernel_sh
 
 
 def by_shap(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Scores of KernelExplainer, one instance at a time, as it is called; no uncertainties; seconds of all."""
+    """Return scores of KernelExplainer, one instance at a time, without standard errors, and the seconds of all."""
     import shap
 
     found, spent = [], 0.0

@@ -33,7 +33,7 @@ METRICS = ("log_odds", "error", "cost")
 
 
 def build(folder: Path, instances: int, methods: int, d: int) -> None:
-    """Data, instances, score files and what a model's metric measured, below folder; their list in parameters.json."""
+    """Write data, instances, score files and measurements of a model's metric to folder, with parameters.json."""
     draws = np.random.default_rng(0)
     columns = [f"c{i}" for i in range(d)]
     table = pd.DataFrame(draws.normal(0, 1, (2 * instances + 40, d)).round(3), columns=columns)
@@ -106,7 +106,7 @@ def _scores(path: Path, entry: str, ids: np.ndarray, values: np.ndarray, number:
 
 
 def _curves(entry: str, ids: np.ndarray, depth: np.ndarray) -> pd.DataFrame:
-    """A masking and an insertion curve of every instance, with their areas."""
+    """Return a deletion and an insertion curve of every instance, with their areas."""
     frames = []
     for statistic, curve in (("deletion", depth[:, None] * POINTS), ("insertion", depth[:, None] * (1 - POINTS))):
         keys = {"method": entry, "repeat": np.int16(0)}
@@ -122,7 +122,7 @@ def _write(path: Path, measured: pd.DataFrame, metric: str) -> None:
 
 
 def step(what: str, folder: Path) -> None:
-    """One job, as its script does it."""
+    """Run one job as its script does."""
     given = json.loads((folder / "parameters.json").read_text())
     if what == "attribute":
         dataset = loading.load(folder / "data")

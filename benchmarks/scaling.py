@@ -32,7 +32,7 @@ QUICK = {"d": ([16, 32, 64], AXES["d"][1]), "instances": ([1, 4, 16], AXES["inst
 
 
 def measure(quick: bool = False) -> list[dict]:
-    """A row for each method and point of an axis: axis, x, method, evaluations, seconds of the parts (medians)."""
+    """Return a row per method and point of an axis: axis, x, method, evaluations, median seconds of the parts."""
     points = [
         {"axis": axis, "x": x, "method": name, **{**fixed, axis: x}}
         for axis, (values, fixed) in (QUICK if quick else AXES).items()
@@ -57,7 +57,7 @@ def measure(quick: bool = False) -> list[dict]:
 
 
 def cost(name: str, d: int, n: int, budget: float) -> dict[str, float]:
-    """Seconds of the parts, and the evaluations (`count`) of an instance."""
+    """Return the seconds of the parts, and the evaluations (`count`), of an instance."""
     model = _model(d)
     inputs = np.random.default_rng(1).random((n, d), dtype=np.float32)
     reference, backend = Reference(np.zeros((1, d), np.float32)), ExecutionBackend("plain", 256)
@@ -93,7 +93,7 @@ def _model(d: int) -> Classifier:
 
 
 def exponent(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
-    """b of y = a x^b by least squares of the logarithms, and its 95 % interval (Student's t on n - 2); n >= 3."""
+    """Return b of y = a x^b by least squares of logarithms, and its 95 % interval (Student's t on n - 2); n >= 3."""
     fit = stats.linregress(np.log(x), np.log(y))
     half = stats.t.ppf(0.975, len(x) - 2) * fit.stderr
     return float(fit.slope), float(fit.slope - half), float(fit.slope + half)

@@ -26,7 +26,7 @@ SMALLER = {"digits": {"training_seeds": 1, "instances": {"count": 40}}}
 
 
 def make(experiment: str, folder: Path, *targets: str) -> None:
-    """Have Snakemake make files of an experiment in this results folder."""
+    """Run Snakemake for files of an experiment in this results folder."""
     chosen = {"run": [experiment], "results": folder.name, "experiments": {experiment: SMALLER.get(experiment, {})}}
     (folder / "chosen.yaml").write_text(yaml.safe_dump(chosen))
     asked = [*targets, "--cores", "1", "--configfile", str(folder / "chosen.yaml"), "--quiet", "all"]
@@ -34,7 +34,7 @@ def make(experiment: str, folder: Path, *targets: str) -> None:
 
 
 def again(experiment: str, folder: Path, entry: str) -> tuple[float, str]:
-    """Seconds an instance of a method whose scores are made anew, the median over instances; and the backend."""
+    """Return the median seconds per instance of a method whose scores are computed again, and the backend."""
     files = [str(file) for file in (folder / experiment / "scores" / entry).iterdir()]
     shutil.rmtree(folder / experiment / "scores" / entry)
     make(experiment, folder, *files)
@@ -43,7 +43,7 @@ def again(experiment: str, folder: Path, entry: str) -> tuple[float, str]:
 
 
 def machine(times: int = 30) -> float:
-    """Slowest by fastest of a fixed loop over half a minute, in processor seconds."""
+    """Return the slowest over the fastest time of a fixed loop in half a minute, in processor seconds."""
     taken = []
     for _ in range(times):
         began = time.process_time()
@@ -54,7 +54,7 @@ def machine(times: int = 30) -> float:
 
 
 def compared(experiment: str) -> dict[str, float]:
-    """The ratio of the two runs' seconds of each method; printed with both."""
+    """Return the ratio of the two runs' seconds of each method, and print it with both."""
     folders = [Path(tempfile.mkdtemp(prefix="results_seconds_", dir=".")) for _ in range(2)]
     ratios = {}
     try:

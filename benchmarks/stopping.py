@@ -24,7 +24,7 @@ TARGETS = (6, 10, 19)  # multiples of d
 
 
 def rounds_of(played: Game, draw: int) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """Evaluations after each round, scores and uncertainties (rounds, n, d) of all instances, none stopped."""
+    """Return evaluations, scores and standard errors (rounds, n, d) of each round of all instances, none stopped."""
     rounds = [spent // 2 * 2 for spent in StoppingCriterion(AT_MOST).rounds(played.d)]
     rounds = [spent for spent in rounds if spent < 0.8 * 2**played.d]
     masks = np.array([draw_pairs(played.d, rounds[-1], 10_000 * draw + i) for i in range(len(played.exact))])
@@ -34,7 +34,7 @@ def rounds_of(played: Game, draw: int) -> tuple[list[int], np.ndarray, np.ndarra
 
 
 def with_earlier(rounds: list[int], scores: np.ndarray, standard_error: np.ndarray) -> np.ndarray:
-    """The uncertainties (rounds, n, d) that rounds are stopped by."""
+    """Return the standard errors (rounds, n, d) of the stopping rule."""
     _, n, d = scores.shape
     earlier, rows = PredictedErrors(n, d, METHODS["gp_shapley"].convergence_rate), np.arange(n)
     every = zip(rounds, scores, standard_error, strict=True)
@@ -42,7 +42,7 @@ def with_earlier(rounds: list[int], scores: np.ndarray, standard_error: np.ndarr
 
 
 def stopped(played: Game, traces: list, own: bool, target: float) -> str:
-    """Coverage, predicted over actual RMSE and evaluations of all draws, each stopped where it met the target."""
+    """Return coverage, predicted over actual RMSE and evaluations of all samples, stopped where they met the target."""
     wrong, said, spent = [], [], []
     for rounds, scores, alone, together in traces:
         standard_error = alone if own else together

@@ -31,7 +31,7 @@ def models() -> dict:
 
 
 def measure(quick: bool = False) -> list[dict]:
-    """Rows of the table of `benchmarks.run`; quick: few instances and turns."""
+    """Return rows of the table of `benchmarks.run`; quick: few instances and turns."""
     from sklearn.datasets import make_classification
 
     instances, few, turns = (8, 2, 2) if quick else (200, 10, 5)
@@ -64,7 +64,7 @@ def batch_of(model, data, batches: tuple[int, ...]) -> tuple[int, Run]:
 
 
 def runs_of(model, data, instances: int, few: int) -> dict[str, Run]:
-    """The engine, `explain`, and shap's explainer of few instances; each returns its evaluations."""
+    """Return the runs of the engine, `explain`, and shap's explainer of few instances; each returns its evaluations."""
     first, background = data[:instances], data[1_000 : 1_000 + BACKGROUND]
     case = build_case(model, first, CallOptions(background=background))
     game = case.game.having(features=case.buckets[0][0])
@@ -85,7 +85,7 @@ def runs_of(model, data, instances: int, few: int) -> dict[str, Run]:
         return runs
 
     def predict(rows: np.ndarray) -> np.ndarray:
-        """The explainer makes arrays of data frames, and fails to ask a pipeline with names."""
+        """Return outputs for arrays, since the explainer converts data frames, which a pipeline with names needs."""
         return model.predict_proba(pd.DataFrame(rows, columns=data.columns) if is_frame else rows)
 
     is_frame = isinstance(data, pd.DataFrame)
@@ -99,7 +99,7 @@ def runs_of(model, data, instances: int, few: int) -> dict[str, Run]:
 
 
 def told(name: str, kind: str, batch: int, times: dict[str, Times], counts: tuple[int, int]) -> list[dict]:
-    """A row per run: its rate, and how it compares with the model alone, or with shap."""
+    """Return a row per run: its rate, relative to the model alone or to shap."""
     on_array, on_frame, over_shap = GOALS[name]
     goals = {"engine": on_array if kind == "array" else on_frame, "shap.KernelExplainer": over_shap}
     parts = {"raw": "raw", "engine": "engine", "kernel_shap": "method", "shap.KernelExplainer": "peer"}

@@ -28,7 +28,7 @@ class Times:
 
 
 def timed(call: Callable[[], int]) -> Run:
-    """A run of a function that returns its evaluations."""
+    """Return a run of a function that returns its evaluations."""
 
     def run() -> tuple[float, int]:
         start = time.perf_counter()
@@ -39,7 +39,7 @@ def timed(call: Callable[[], int]) -> Run:
 
 
 def take_turns(runs: dict[str, Run], turns: int = TURNS, warm: bool = False) -> dict[str, Times]:
-    """Times of each run, after a warm-up where they are not warm; slow ones leave out the last turns."""
+    """Return the times of each run, after a warm-up where needed; slow runs omit the last turns."""
     seconds = {name: np.full(turns, np.nan) for name in runs}
     evaluations: dict[str, int] = {}
     for run in () if warm else runs.values():
@@ -53,11 +53,11 @@ def take_turns(runs: dict[str, Run], turns: int = TURNS, warm: bool = False) -> 
 
 
 def spread(numbers: np.ndarray) -> tuple[float, float, float]:
-    """Median, 10th and 90th percentile over the turns that took place."""
+    """Return the median and the 10th and 90th percentiles over the completed turns."""
     low, median, high = np.nanpercentile(numbers, [10, 50, 90])
     return float(median), float(low), float(high)
 
 
 def times_as_fast(ours: Times, theirs: Times) -> tuple[float, float, float]:
-    """How many times the evaluations a second of `theirs` those of `ours` are, turn by turn: median, 10 and 90 %."""
+    """Return the evaluations per second of `ours` over those of `theirs`, by turn: median, 10 and 90 %."""
     return spread(ours.rate / theirs.rate)

@@ -49,7 +49,7 @@ page is generated from the types by `python -m tools.configuration_reference > d
 
 
 def page() -> str:
-    """The whole page in Markdown."""
+    """Return the page in Markdown."""
     parts = [HEAD, *section("Top level", Config), *section("`data`", Data)]
     parts += section("`datasets.<name>`", Dataset) + section("`datasets.<name>.limits`", Limits)
     parts += section("`models.<name>`", Model) + section("`models.<name>.training`", Training)
@@ -81,12 +81,12 @@ def page() -> str:
 
 
 def section(title: str, model: type[BaseModel]) -> list[str]:
-    """A heading and the table of a model's keys."""
+    """Return a heading and the table of a model's keys."""
     return [f"## {title}\n", table(model)]
 
 
 def union(key: str, words: str, of: list[Any]) -> list[str]:
-    """A section of a key whose value is one of several models, a heading each."""
+    """Return the section of a key whose value is one of several models, with a heading for each."""
     parts = [f"## `{key}`\n", f"{words}\n"]
     for model in of:
         if isinstance(model, type):
@@ -96,7 +96,7 @@ def union(key: str, words: str, of: list[Any]) -> list[str]:
 
 
 def format_method(parameters: type[BaseModel]) -> str:
-    """What a method's entry may say: the names of its shared keys, and a table of the others."""
+    """Return the keys of a method's entry: the names of its shared keys, and a table of the others."""
     shared = [key for key in SHARED.model_fields if key in parameters.model_fields]
     shared_line = f"Shared keys: {', '.join(f'`{key}`' for key in shared)}.\n" if shared else ""
     rows = table(parameters, left_out=shared)
@@ -104,7 +104,7 @@ def format_method(parameters: type[BaseModel]) -> str:
 
 
 def table(model: type[BaseModel], left_out: Any = ()) -> str:
-    """The keys of a model as a table, those that name it left out; empty where it has no others."""
+    """Return the keys of a model as a table without those that name it; empty if it has no others."""
     rows = []
     for key, field in model.model_fields.items():
         if key in left_out or (key in TAGS and get_origin(field.annotation) is Literal and not field.description):
@@ -124,7 +124,7 @@ def default(field: FieldInfo) -> str:
 
 
 def format_type(annotation: Any, metadata: Any = ()) -> str:
-    """A type in words, with its limits."""
+    """Return a type as text, with its limits."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         limits = [member for part in inner[1:] for member in getattr(part, "metadata", [part])]
@@ -152,12 +152,12 @@ def format_type(annotation: Any, metadata: Any = ()) -> str:
 
 
 def bare(annotation: Any) -> Any:
-    """A type without what is annotated to it."""
+    """Return a type without its annotations."""
     return bare(get_args(annotation)[0]) if get_origin(annotation) is Annotated else annotation
 
 
 def members(annotation: Any) -> list[Any]:
-    """The members of an annotated union."""
+    """Return the members of an annotated union."""
     return [bare(member) for member in get_args(bare(annotation))]
 
 

@@ -92,7 +92,7 @@ def read(file: Path) -> Page:
 
 
 def _tables(text: str, column: str) -> list[dict[str, str]]:
-    """The rows of every table that has a column, by its head."""
+    """Return the rows of every table that has a column, by its heading."""
     rows = []
     for head, body in re.findall(r"<table[^>]*>.*?<thead><tr>(.*?)</tr></thead><tbody>(.*?)</tbody>", text, re.S):
         names = [html.unescape(re.sub("<.*?>", "", cell)) for cell in re.findall(r"<th[^>]*>(.*?)</th>", head, re.S)]
@@ -117,7 +117,7 @@ def _points(text: str) -> tuple[pd.DataFrame, str] | None:
 
 @styled
 def draw_figure(points: pd.DataFrame, caption: str) -> bytes:
-    """Means as dots with their intervals, the best on top, and what each label asks: a PNG."""
+    """Write a PNG of means as dots with their intervals, the best on top, and the evaluations of each method."""
     ordered = points.sort_values("mean", ascending="upper left" in caption, ignore_index=True)
     drawing = Figure(figsize=(6.4, 0.7 + 0.24 * len(ordered)), dpi=100, layout="constrained")
     axes = drawing.subplots()
@@ -149,7 +149,7 @@ def list_comparisons(records: pd.DataFrame) -> pd.DataFrame:
 
 @styled
 def draw_claims(comparisons: pd.DataFrame) -> bytes:
-    """The intervals of the findings in a panel per unit, beside what is claimed: a PNG."""
+    """Write a PNG of the intervals of the findings beside the claims, in a panel per unit."""
     panels = [(name, rows) for name in PANELS if len(rows := comparisons[comparisons["panel"] == name])]
     heights = [len(rows) + 1.5 for _, rows in panels]
     drawing = Figure(figsize=(10, 0.3 + 0.17 * sum(heights)), dpi=100, layout="constrained")
@@ -185,7 +185,7 @@ def _encode(drawing: Figure) -> bytes:
 
 
 def configured() -> dict[str, tuple[str, dict]]:
-    """Of every experiment of the repository the file that has it, and its entry; later files stand for themselves."""
+    """Return the file and the entry of every experiment of the repository, by name; the first file counts."""
     found: dict[str, tuple[str, dict]] = {}
     for file in (Path("config.yaml"), Path("config.paper.yaml"), *sorted(Path("examples").glob("*.yaml"))):
         for name, entry in (yaml.safe_load(file.read_text(encoding="utf-8")).get("experiments") or {}).items():
@@ -194,7 +194,7 @@ def configured() -> dict[str, tuple[str, dict]]:
 
 
 def document(entries: dict[str, tuple[str, str]]) -> str:
-    """The gallery as Markdown, of the row and the section of each run."""
+    """Return the gallery in Markdown, from the row and the section of each run."""
     head = "| run | explained | cost | recommended by the first criterion (cost per instance) |"
     table = "\n".join([head, "|---|---|---|---|", *(row for row, _ in entries.values())])
     return "".join([HEAD, table, "\n", *(section for _, section in entries.values())])
@@ -215,7 +215,7 @@ def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[
 
 
 def read_entries() -> dict[str, tuple[str, str]]:
-    """The entries of the gallery that is there."""
+    """Return the entries of the existing gallery."""
     text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     parts = re.split(re.escape(ANCHOR).replace(r"\{\}", r"(\w+)"), text)
     sections = {name: ANCHOR.format(name) + section for name, section in zip(parts[1::2], parts[2::2], strict=True)}
