@@ -69,7 +69,7 @@ def default(parsed_default) -> dict:
 
 @pytest.fixture
 def real_data():
-    """The path of a real file, or a skip that says what is missing."""
+    """Return the path of a real file, or skip with the missing file."""
 
     def path(*parts: str) -> Path:
         found = DATA.joinpath(*parts)
@@ -81,7 +81,7 @@ def real_data():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Print what tests record under `told`, also where they run in several processes."""
+    """Print the lines that tests record under `told`, also of several processes."""
     for report in terminalreporter.stats.get("passed", ()):
         for name, text in report.user_properties:
             if name == "told":

@@ -159,7 +159,7 @@ class Trial:
 
 
 def attempt(name: str, logs: Path, suite: bool) -> dict:
-    """Try an environment; returns what is known of it as a row."""
+    """Try an environment, and return its results as a row."""
     environment = ENVIRONMENTS[name]
     row = {"name": name, "about": environment.about, "date": time.strftime("%Y-%m-%d"), "system": platform.platform()}
     python = find_python(environment.python)

@@ -16,7 +16,7 @@ BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta
 
 
 def run(*words, cwd: Path, **more) -> str:
-    """What a command says; it sees no package of this clone."""
+    """Return the output of a command that sees no package of this clone."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run([*map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, **more)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
@@ -42,7 +42,7 @@ def built(root, tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def command(built, tmp_path_factory) -> Path:
-    """The installed script of an environment with the wheel; what it needs is borrowed from this one."""
+    """The installed script of an environment with the wheel; its requirements are those of this environment."""
     folder = tmp_path_factory.mktemp("clean") / "env"
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
     python = folder / "bin/python"

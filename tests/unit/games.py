@@ -49,7 +49,7 @@ def marginal(game, feature, coalition):
 
 
 def shapley_in(game, window, feature, around=()):
-    """Shapley value of `feature` in the game on `window`, with the features `around` always kept."""
+    """Return the Shapley value of `feature` in the game on `window`, with the features `around` always kept."""
     others = [node for node in window if node != feature]
     total = 0.0
     for size in range(len(others) + 1):

@@ -32,7 +32,7 @@ def attribute(
     backend: ExecutionBackend | None = None,
     **more,
 ) -> list[Explanation]:
-    """asked: model, inputs, targets, settings and perhaps features, reference, value, budgets; more: of Options."""
+    """Return explanations. asked: model, inputs, targets, settings; optionally features, reference, value, budgets."""
     names = ("features", "reference", "value", "budgets")
     given = {"features": features, "reference": reference, "budgets": (None,), **more}
     given |= dict(zip(names, asked[4:], strict=False))

@@ -59,7 +59,7 @@ def imported(name: str) -> set[str]:
 
 @cache
 def house() -> networkx.DiGraph:
-    """The modules of the package; an arrow from each to what it imports."""
+    """Return the graph of imports between the modules of the package."""
     return networkx.DiGraph(
         [(name, other) for name in trees() for other in imported(name) if other in trees() and other != "shapeline"]
     )
@@ -130,7 +130,7 @@ def test_every_lazy_name_exists():
 
 @pytest.mark.parametrize("name", ["designs", "theory"])
 def test_no_framework_below(name):
-    """Nor behind what they import."""
+    """Indirect imports count too."""
     own = {module for module in trees() if room(module) == name}
     below = own.union(*(networkx.descendants(house(), module) for module in own if module in house()))
     for module in below:
@@ -138,7 +138,7 @@ def test_no_framework_below(name):
 
 
 def test_modules_that_compute_numbers_do_not_import_the_report():
-    """What people call from Python draws by it, in functions alone; and nothing is made from there."""
+    """The Python interface imports it for plots, inside functions only; no number depends on it."""
     for name in trees():
         if room(name) not in ("api", "papers", "report"):
             assert not any(room(other) == "report" for other in imported(name)), name
@@ -161,7 +161,7 @@ def test_a_page_imports_no_slow_library():
 
 
 def test_quantiles_come_from_scipy_special():
-    """Importing scipy.stats takes half a second, which every job that gives an uncertainty would pay."""
+    """Importing scipy.stats takes half a second, in every job with standard errors."""
     for name, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):

@@ -131,7 +131,7 @@ def test_zeros_after_the_end_of_a_tar_count_in_all(tmp_path):
 
 
 def test_headers_of_a_tar_are_bounded(tmp_path):
-    """A pax header may be of any size, and tarfile reads it whole."""
+    """A pax header may have any size, and tarfile reads it completely."""
     path = tmp_path / "a.tar.gz"
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as stored:
         member = tarfile.TarInfo("x")
@@ -141,7 +141,7 @@ def test_headers_of_a_tar_are_bounded(tmp_path):
 
 
 def test_a_sparse_member_that_claims_terabytes(tmp_path):
-    """Ten kilobytes of tar; the size that it claims is in its header alone."""
+    """Ten kilobytes of tar; only its header claims the size."""
     member = tarfile.TarInfo("a/x.png")
     member.type = tarfile.GNUTYPE_SPARSE
     header = bytearray(member.tobuf(tarfile.GNU_FORMAT))

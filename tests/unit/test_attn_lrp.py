@@ -143,7 +143,7 @@ class Fused(Layer):
 
 
 class Bag(nn.Module):
-    """Tokens and embeddings, and nothing said of its attention."""
+    """A module of tokens and embeddings without a declaration of its attention."""
 
     embed, from_embedding = Layer.embed, Layer.from_embedding
 

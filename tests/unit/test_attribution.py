@@ -184,7 +184,7 @@ def test_an_instance_may_bring_its_own_reference():
 
 
 class Fragile(torch.nn.Module):
-    """Runs out of memory on a row whose first column is 9, whatever the batch."""
+    """Runs out of memory on a row whose first column is 9, in any batch."""
 
     def forward(self, x):
         if (x[:, 0] == 9).any():
@@ -229,7 +229,7 @@ def test_a_nan_stops_and_names_model_and_instance():
 
 
 def explain_shards(count: int, batch: int) -> pd.DataFrame:
-    """Rows of a sampled label with two repeats, in `count` shards, at a batch size."""
+    """Return rows of a sampled method with two repeats, in `count` shards, at a batch size."""
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Linear(D, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
 
@@ -468,7 +468,7 @@ def test_a_model_of_another_vocabulary_is_refused(tmp_path, monkeypatch):
 
 
 def test_documents_of_unequal_length_come_back_in_the_order_of_the_inputs():
-    """A bag of words: the score of a word is its own weight, whatever method; padding is no feature."""
+    """A bag of words: the score of a word is its weight, by any method; padding is no feature."""
     weights = np.array([0.0, 1.0, -2.0, 3.0, 0.5])
 
     def probability(ids):

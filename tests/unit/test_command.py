@@ -31,7 +31,7 @@ RNG = np.random.default_rng(0)
 
 
 def made(folder, what):
-    """A path of one's own data."""
+    """A path of custom data."""
     n, path = 60, folder / f"{what}.csv"
     numbers = {"a": RNG.random(n), "b": RNG.integers(0, 9, n)}
     if what == "pictures":
@@ -456,7 +456,7 @@ def test_init_writes_a_file_once_and_run_reads_it(root, tmp_path, monkeypatch, c
 
 
 def model_folder(path, kind):
-    """A folder of transformers as far as a configuration asks it."""
+    """A folder of transformers with the files that a configuration reads."""
     path.mkdir()
     head = {"text": "BertForSequenceClassification", "image": "ViTForImageClassification"}[kind]
     config = {"architectures": [head], "id2label": {"0": "Pos" if kind == "text" else "cat", "1": "neg"}}
@@ -472,7 +472,7 @@ def model_folder(path, kind):
 
 @pytest.fixture
 def with_transformers(monkeypatch):
-    """Nothing of it is imported: a configuration looks at JSON files alone."""
+    """The library is not imported: a configuration reads JSON files only."""
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "transformers" or find(name))
 

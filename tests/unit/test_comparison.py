@@ -46,7 +46,7 @@ def test_a_method_gives_the_scores_of_a_separate_call(found):
 
 
 def test_evaluations_are_those_of_explain_for_every_method():
-    """Sampled methods spend them, a method of fixed cost its own, and one with a parameter of that name as it says."""
+    """Sampled methods use the budget, methods of fixed cost their own number, others their parameter of that name."""
     named = {"kernel": "kernel_shap", "tree": "partition", "loo": "occlusion"}
     own = {"wide": {"method": "kernel_shap", "evaluations": 28}, "less": {"method": "kernel_shap", "budget": 3}}
     found = shapeline.compare(MODEL, X[:3], named | own, background=X[:8], evaluations=20)
@@ -71,7 +71,7 @@ def test_the_recommendation_is_that_of_the_reports(found):
 
 @pytest.mark.parametrize("unit", [1e-4, 1e4])
 def test_the_recommendation_is_independent_of_the_unit_of_values(unit):
-    """In thousandths or millions of what it was, a rough method is as rough."""
+    """A change of unit by thousandths or millions changes no recommendation."""
     weights = np.array([2.0, -1.0, 0.5, 1.5, 0.3])
 
     def predict(rows):

@@ -36,7 +36,7 @@ def semivalue(game, weight):
 
 
 def means(make, game, budget):
-    """Mean scores over draws, and their standard errors."""
+    """Return mean scores over samples, and their standard errors."""
     d = len(game).bit_length() - 1
     runs = np.array([games.scores(make(d, budget, seed), game) for seed in range(DRAWS)])
     return runs.mean(axis=0), runs.std(axis=0, ddof=1) / np.sqrt(DRAWS)

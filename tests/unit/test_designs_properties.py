@@ -235,7 +235,7 @@ def test_small_linear_algebra_keeps_to_one_thread():
 
 
 def test_blocks_of_one_thread_may_overlap():
-    """The threads are put back by whichever ends last, and where one ends by an error."""
+    """The block that ends last restores the threads, also after an error."""
     controller = find_openblas()
     if not controller.info():
         pytest.skip("numpy has another BLAS here")
@@ -257,7 +257,7 @@ def test_blocks_of_one_thread_may_overlap():
 
 
 def test_a_block_of_another_thread_may_end_last_and_stands_in_any_thread():
-    """threadpoolctl lets one thread alone set BLAS's threads, and keeps it."""
+    """threadpoolctl lets only one thread set BLAS's threads until it is released."""
     controller = find_openblas()
     if not controller.info():
         pytest.skip("numpy has another BLAS here")

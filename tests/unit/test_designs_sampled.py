@@ -45,7 +45,7 @@ def test_kernel_shap_enumerates_sizes_from_both_ends_and_pairs_the_rest():
 
 
 def test_kernel_shap_enumerates_no_size_at_the_cost_of_all_others():
-    """Where the budget just holds sizes 2 and 10, they get their share of the draws; more evaluations err less."""
+    """A budget that just fits sizes 2 and 10 samples them by their share; more evaluations have a smaller error."""
     d, game = 12, games.table(12, seed=1)
     exact = games.scores(designs.shapley(d), game)
 
@@ -238,7 +238,7 @@ def test_a_fit_leaves_what_it_is_given():
     ("d", "more", "mirrored", "ridge"), [(9, 20, True, 0.0), (9, 20, False, 1e-3), (40, 0, True, 0.0)]
 )
 def test_a_fit_solves_the_normal_equations_for_any_order_of_rows(d, more, mirrored, ridge):
-    """Where each feature by itself comes first its products are not made."""
+    """If single features come first, their products are not computed."""
     rng = np.random.default_rng(d)
     inner = np.concatenate([np.eye(d, dtype=bool), np.unique(rng.random((more, d)) < 0.5, axis=0)])
     inner = inner[(inner.sum(axis=1) > 0) & (inner.sum(axis=1) < d)]

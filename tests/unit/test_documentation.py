@@ -75,7 +75,7 @@ def commands(block: Block) -> list[list[str]]:
 
 
 def reason_of(mark: str) -> str:
-    """What a mark says that its block needs, or which test runs it."""
+    """Return the reason in a mark: the needs of its block, or the test that runs it."""
     kind, _, test = mark.partition(" ")
     if kind == "by":
         assert f'"by {test}"' in (ROOT / test).read_text(), f"'{mark}': that test does not look for blocks marked so"
@@ -104,7 +104,7 @@ def test_marks_are_few_and_counted(record_property):
 
 
 def test_every_snakemake_command_is_one(tmp_path):
-    """Options are those that Snakemake has, and what is asked for is there: a dry run for each configuration file."""
+    """Options and targets exist: a dry run for each configuration file."""
     from snakemake.cli import parse_args
 
     asked: dict[tuple, set[str]] = {}
@@ -168,7 +168,7 @@ def test_python_runs(block, tmp_path, monkeypatch, capsys):
 
 
 def assert_prints(shown: str, printed: str) -> None:
-    """Compare an output with that on the page, in which "..." stands for lines: numbers to 5 % or 0.011, no seconds."""
+    """Compare an output with the page, where "..." replaces lines: numbers to 5 % or 0.011, without seconds."""
     lines, there = ([re.sub(r"[\d.]+ s\b", "", line) for line in text.splitlines()] for text in (shown, printed))
     if any(line.strip() == "..." for line in lines):
         place = [line.strip() for line in lines].index("...")
@@ -243,7 +243,7 @@ def test_every_metric_has_a_card_of_its_quantities():
 
 
 def test_the_axioms_that_the_page_names_hold():
-    """Measured on games drawn at random over six features in a row, at a budget of 4 d or the least that is taken."""
+    """Measured on random games over six features in a row, at a budget of 4 d or the minimum."""
     text = (ROOT / "docs/methods.md").read_text()
     named = {axiom: re.findall(r"`(\w+)`", text.partition(f"| {axiom} |")[2].split("|")[1]) for axiom in AXIOMS}
     designs = [name for name, one in registry.METHODS.items() if one.family == "coalitions" and one.is_design]
@@ -284,7 +284,7 @@ def test_the_rule_graph_shows_the_rules():
 
 
 def test_the_architecture_page_lists_every_subpackage():
-    """Every room stands in the table, every module at the top beside them, and every path is one."""
+    """The table lists every subpackage, the text every module beside them, and every path exists."""
     text = (ROOT / "docs/architecture.md").read_text()
     package = ROOT / "workflow/shapeline"
     rooms = {file.parent.name for file in package.glob("*/__init__.py")}

@@ -362,7 +362,7 @@ def test_a_branch_on_the_data_is_refused_as_a_traced_backend(caplog):
 
 
 class Untraced(Branch):
-    """Raises what a table of its own would, and only while it is traced."""
+    """Raises an error of a data-dependent table, only while it is traced."""
 
     def forward(self, rows):
         return {False: self.convolution}[torch.jit.is_tracing()](rows)
@@ -428,7 +428,7 @@ def test_a_backend_that_differs_is_omitted(monkeypatch, caplog):
     caplog.set_level("INFO")
 
     def wrong(module, rows):
-        """Wrong on the pure reference alone: random rows would not show it."""
+        """Wrong on the pure reference only, which random rows would not show."""
         return lambda rows: (
             module(rows) + 0.01 * (rows == 0).all(dim=(1, 2, 3)).float()[:, None] * torch.tensor([1.0, 0])
         )
@@ -467,7 +467,7 @@ def test_masks_of_a_chunk_are_freed_before_the_next_are_built(monkeypatch):
 
 
 def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
-    """Where a call takes but a moment: a busy machine once gave 2 rows a call to a model that is best at 64."""
+    """For short calls: on a busy machine, calibration once chose 2 rows per call for a model that is fastest at 64."""
     model, inputs, reference = cnn(), images(4), Reference(images(1))
 
     def chosen(rates: dict[int, float]) -> tuple[int, set[int]]:
@@ -491,7 +491,7 @@ def test_calibration_outlasts_a_disturbance_of_small_batches(monkeypatch):
 @pytest.mark.parametrize(("side", "largest"), [(100, 64), (300, 4)])
 @pytest.mark.parametrize("framework", ["torch", "function"])
 def test_calibration_takes_as_much_memory_on_a_quick_machine(framework, side, largest, monkeypatch):
-    """Where larger batches are better and better: 512 rows of images and what a network made of them were 2.4 GB."""
+    """Where larger batches are always faster: 512 rows of images and their activations were 2.4 GB."""
     shape, tried, expanded = (3, side, 2 * side), set(), []
     module, right = nn.Sequential(nn.Flatten(), nn.Linear(6 * side * side, 2)), torch_execution.Runner.expand
     model = adapters.wrap(module if framework == "torch" else lambda rows: np.full((len(rows), 2), 0.5))

@@ -34,7 +34,7 @@ def hash_of(name) -> int:
 
 
 def sampled(game: str, first: str, second: str, n: int, trials: int = TRIALS) -> tuple[np.ndarray, ...]:
-    """Errors (trials, n) of a draw of each method for sampled instances, never the same draw twice, and of nothing."""
+    """Return errors (trials, n) of independent samples of each method for sampled instances, and of zero scores."""
     random = random_of(game, first, second, n)
     instance = random.integers(0, INSTANCES, (trials, n))
     draw = random.integers(0, DRAWS, (trials, n))
@@ -163,7 +163,7 @@ def test_a_method_a_margin_behind_is_recommended_in_at_most_5_percent(n):
 
 
 def shared(game: str, method: str, n: int, blocks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Differences (trials, n) of two draws that the instances of each block share, and their blocks (n,)."""
+    """Return differences (trials, n) of two samples that the instances of each block share, and their blocks (n,)."""
     random = random_of(game, method, n, blocks)
     block = np.arange(n) * blocks // n
     instance = random.integers(0, INSTANCES, (TRIALS, n))
@@ -210,7 +210,7 @@ def test_a_report_detects_the_sampling_scheme_of_its_repeats():
 
 
 def rejections(errors_of, trials: int = 100, n: int = 60) -> float:
-    """The share of trials in which the signed-rank test tells two draws of one method apart."""
+    """Return the share of trials in which the signed-rank test rejects for two samples of one method."""
     game, random = value_tables.cancer(), np.random.default_rng(7)
     differences = []
     for trial in range(trials):
@@ -220,7 +220,7 @@ def rejections(errors_of, trials: int = 100, n: int = 60) -> float:
 
 
 def test_samples_of_a_pool_permuted_per_instance_are_uncorrelated():
-    """What a run draws: designs of a pool, each instance's with its features permuted; and one design for all."""
+    """The samples of a run: designs of a pool with features permuted per instance; and one design for all."""
     budget, bits = 40, 1 << np.arange(10)
 
     def by_pool(game, chosen, seed):

@@ -102,7 +102,7 @@ def experiment(one: Evidence, budget: float | None = 4) -> SimpleNamespace:
 
 
 def repeated(values: pd.DataFrame, repeats: int = 1) -> pd.DataFrame:
-    """Measurements of a table of values, with so many draws that differ a little."""
+    """Return measurements of a table of values, with several slightly different samples."""
     random = np.random.default_rng(4)
     rows = [
         (entry, instance, repeat, "deletion_auc", math.nan, value + (repeat > 0) * random.normal(0, 0.1))
@@ -340,7 +340,7 @@ def test_a_method_measured_on_too_few_instances_is_reported():
 
 
 def test_a_gradient_costs_three_evaluations_only_in_recommendations():
-    """A gradient of one pass does not undercut what takes two evaluations; the table of evaluations counts passes."""
+    """A gradient of one pass is not cheaper than two evaluations; the table of evaluations counts passes."""
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     errors = {"saliency": noise, "two": 1.001 * noise, "random": 9 * noise}
     results = of_errors(errors, {"exact": 1024, "saliency": 1, "two": 2, "random": 0}, budget=4)
@@ -518,7 +518,7 @@ def test_probabilities_are_written_for_reading():
 
 
 def retrained(one: Evidence, moves: list[float], noise: float = 0.1, repeats: int = 1) -> SimpleNamespace:
-    """Results whose trainings move every value of a method by as much, and `dear` alone by twice as much."""
+    """Results whose training seeds shift every value of a method equally, and only `dear` by twice as much."""
     random, rows = np.random.default_rng(2), []
     for training, move in enumerate(moves):
         for entry, values in one.values.items():

@@ -81,7 +81,7 @@ def test_a_frame_with_texts_categories_and_missing_cells_is_explained_exactly(pi
 
 
 def test_one_row_is_what_it_is_among_others(pipeline, explained):
-    """Whatever the codes of categories are: a sampled method draws by what a row holds."""
+    """For any codes of categories: a sampled method is seeded by the content of a row."""
     for one in (FRAME[3:4], FRAME.iloc[3]):
         alone = shapeline.explain(pipeline, one, "kernel_shap", background=FRAME[:30], budget=6)
         np.testing.assert_allclose(alone.scores[0], explained.scores[3], atol=1e-9)
@@ -651,7 +651,7 @@ def test_a_regression_is_its_prediction():
 
 
 def test_a_random_model_is_refused():
-    """Its scores would be noise. One that draws from a seed of its own in each call is a model like any other."""
+    """Its scores would be noise. A model with a fixed seed in each call is accepted."""
     draws = np.random.default_rng(0)
 
     def drawing(rows):

@@ -38,7 +38,7 @@ def server():
 
 @pytest.fixture
 def program(server, tmp_path):
-    """Runs lines of Python as a job is run, by the server unless the environment says otherwise."""
+    """Return a function that runs lines of Python as a job, by the server unless the environment disables it."""
     file = tmp_path / "program.py"
 
     def run(code: str, *words: str, wait: bool = True, python: str = sys.executable, **environment: str):
@@ -101,7 +101,7 @@ def test_a_fork_has_the_arguments_folder_environment_and_files_of_its_client(pro
 
 
 def test_code_compiled_by_a_fork_is_reused_by_the_next(program, server, tmp_path):
-    """Also where nothing is to be written beside the sources: there every job would compile the whole package."""
+    """Also in a read-only source folder, where every job would compile the package."""
     (tmp_path / "large.py").write_text("NUMBER = 9")
     told = "import large; print(large.__cached__)"
     [cached] = program(told).stdout.split()
@@ -200,7 +200,7 @@ sys.exit(4)
     ],
 )
 def test_a_training_is_sent_to_the_server_with_its_libraries(monkeypatch, root, entry, expected):
-    """Importing any of these takes longer than most trainings; of a function's packages the card tells."""
+    """Importing any of these takes longer than most trainings; the card lists the packages of a function."""
     asked = []
 
     def start(job, libraries: str = "") -> str:

@@ -53,7 +53,7 @@ def cases(count: int, strategy: st.SearchStrategy):
 
 
 def bounded(call: Callable, lines: int = 1) -> None:
-    """The call returns, or says in few short lines what is wrong, and either within seconds."""
+    """The call returns or reports the problem in a few short lines, within seconds."""
     began = time.process_time()
     try:
         call()
@@ -288,7 +288,7 @@ def test_documents_near_valid_ones(case):
 
 
 def prepared(source: str, name: str, content: bytes, entry: dict) -> None:
-    """What the configuration sees of a file, and what the job makes of it."""
+    """Return the configuration's view of a file, and the result of the job."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, name)
         file.write_bytes(content)
@@ -421,7 +421,7 @@ def test_an_archive_with_other_members(case):
 
 
 def encodable(kind: str, name: str) -> bool:
-    """Whether Python's own writer takes the name."""
+    """Return whether Python's writer accepts the name."""
     try:
         packed(kind, {name: b""})
     except (ValueError, IndexError):

@@ -17,7 +17,7 @@ MEANS = "digits, masking: means against evaluations and seconds per instance"
 
 
 def write(folder, name, title, *, advice, facts, claims=(), points=None, seconds=()):
-    """A page of the parts that pages are made of."""
+    """Write a page with the elements of report pages."""
     card = HTML(f'<div class="card"><p class="need">One</p><details><p><b>{advice}</b> And why.</p></details></div>')
     parts = [common.top(title, [], ["One more."], facts, card)]
     parts += [elements.table(pd.DataFrame({"method": ["a", "b"][: len(seconds)], "seconds, total": seconds}))]

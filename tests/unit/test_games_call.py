@@ -45,7 +45,7 @@ def by_definition(game, n: int) -> np.ndarray:
 
 
 class Counted:
-    """A game that counts how often it is asked about each coalition, and stops after so many."""
+    """A game that counts the evaluations of each coalition, and stops after a given number."""
 
     def __init__(self, game, most: float = math.inf):
         self.game, self.most, self.asked = game, most, collections.Counter()

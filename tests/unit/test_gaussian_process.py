@@ -49,7 +49,7 @@ def smooth_game(d, seed):
 
 
 def drawn(tables, budget, seed=0):
-    """Masks and values of a draw per instance."""
+    """Return masks and values of one sample per instance."""
     d = len(tables[0]).bit_length() - 1
     masks = np.array([draw_pairs(d, budget, seed + i) for i in range(len(tables))])
     return masks, np.array([games.look_up(game, mask) for game, mask in zip(tables, masks, strict=True)])

@@ -48,7 +48,7 @@ METHODS = [
 
 @pytest.fixture(autouse=True)
 def draws_of_its_own(monkeypatch):
-    """A test draws the same whichever ran before it in this process."""
+    """Seed each test, independent of the tests before it in this process."""
     monkeypatch.setitem(globals(), "RNG", np.random.default_rng(1))
 
 
@@ -369,7 +369,7 @@ def test_the_noise_is_a_fraction_of_each_instances_range_and_spares_what_is_neve
 
 
 def calls(framework, digits, text) -> dict:
-    """Scores of the methods that draw, of images and of tokens; and Grad-CAM's."""
+    """Return scores of the sampling methods, of images and of tokens, and Grad-CAM's."""
     ids = np.zeros((5, twins.LENGTH), np.int32)
     ids[:, :7] = np.random.default_rng(1).integers(1, twins.WORDS, (5, 7))
     words = Features("word", (7,), np.where(np.arange(twins.LENGTH) < 7, np.arange(twins.LENGTH), -1).astype(np.int32))
@@ -432,7 +432,7 @@ def test_expected_gradients_of_tokens_are_complete(text, framework):
 
 @pytest.mark.parametrize("architecture", SHAPES)
 def test_every_method_runs_on_every_architecture_of_images(architecture):
-    """The complete ones give what the model gains."""
+    """Complete methods sum to the gain of the model."""
     shape = SHAPES[architecture]
     model = architectures.build(architecture, seed=1)
     rng = np.random.default_rng(3)

@@ -126,7 +126,7 @@ def test_completeness_on_tokens(text, framework):
 
 
 class TorchMean(twins.TorchText):
-    """The mean over the tokens that are no padding: what is divided by, only the ids tell."""
+    """The mean over the tokens without padding; only the ids determine the divisor."""
 
     def __init__(self):
         super().__init__()
@@ -154,7 +154,7 @@ class KerasMean(keras.Model):
 
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
 def test_padding_along_the_path_is_that_of_the_input(framework):
-    """By the ids of the reference, which is padding alone, the mean would be that of no tokens: 0 / 0."""
+    """With the ids of the reference, which is only padding, the mean over no tokens would be 0 / 0."""
     model = twins.keras_classifier(KerasMean()) if framework else twins.torch_classifier(TorchMean())
     ids, features = documents(3, 7)
     if framework:

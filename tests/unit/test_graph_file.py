@@ -259,7 +259,7 @@ class Branch(nn.Module):
 
 
 class OfBatches(nn.Module):
-    """Says something else where it is asked for more rows than a trace sees."""
+    """Gives other outputs for more rows than a trace sees."""
 
     def forward(self, rows):
         return rows[:, :2] * (rows.shape[0] if torch.jit.is_tracing() else 1)

@@ -67,7 +67,7 @@ def explain(model, inputs, settings, features, targets=None, reference=None, **m
 
 @pytest.mark.parametrize("sides", [(8, 8), (1, 13), (13, 1), (7, 11), (2, 2)])
 def test_h_shap_finds_the_relevant_cells_and_reports_its_cost(sides):
-    """Odd, prime and one-pixel-high images; through predict_proba, on all that the registry says."""
+    """Odd, prime and one-pixel-high images; through predict_proba, for all frameworks in the registry."""
     decisive = np.zeros(sides, bool)
     decisive[-1, -1] = decisive[0, 0] = True
     inner = Bright(decisive)

@@ -127,7 +127,7 @@ def test_equal_to_recursion_on_random_games(sides, threshold, leaf_score):
 
 
 def test_random_games_reach_every_case():
-    """What the comparison above would not see if no game were ever cut, kept or empty."""
+    """The random games of the comparison above include cut, complete and empty trees."""
     counts = [len(h_shap(random_game((7, 11), seed), (7, 11), 1, 0.05).leaves) for seed in range(4)]
     assert min(counts) < max(counts) < 77
 
@@ -643,7 +643,7 @@ def test_a_forest_on_a_model():
         game = Game(model, reference, Features("superpixel", (segments.max() + 1,), cells), "probability")
         trees = methods.forest([methods.superpixel_tree(segments)])
         order = np.argsort(trees.labels[0])
-        evaluate = methods.evaluate_by_masks(game, inputs[i : i + 1], targets[i : i + 1], places=order)
+        evaluate = methods.evaluate_by_masks(game, inputs[i : i + 1], targets[i : i + 1], owners=order)
         together = methods.explore_forest(evaluate, trees)
 
         def game(masks, i=i):

@@ -92,7 +92,7 @@ def test_other_sizes(architecture, sizes, shape):
 
 @pytest.mark.parametrize("architecture, activations", [("cifar_cnn", 8), ("crosses_cnn", 4), ("resnet18", 17)])
 def test_every_activation_is_a_module_called_once(architecture, activations):
-    """Then DeepLIFT accounts for the whole output, and Grad-CAM finds maps."""
+    """Required by DeepLIFT for completeness and by Grad-CAM for maps."""
     model, shape = architectures.build(architecture, classes=2), SHAPES[architecture]
     calls = []
     for name, module in model.module.named_modules():
@@ -140,7 +140,7 @@ def test_h_shap_evaluates_crops_of_the_crosses_network():
 
 
 def test_deep_networks_keep_their_signal():
-    """From torch's own draw the last activations of cifar_cnn would differ between images by a few thousandths."""
+    """With torch's default initialisation the last activations of cifar_cnn differ between images by thousandths."""
     model = architectures.build("cifar_cnn", seed=3)
     assert torch_models.state(model.module)["1.bias"].max() == 0
     assert np.ptp(model.log_probs(some((3, 32, 32), 20) * np.linspace(0, 1, 20)[:, None, None, None])[:, 0]) > 0.1

@@ -36,7 +36,7 @@ METHODS = {  # entry: method, parameters, and those of the function that is call
 
 
 def shown(page: str) -> str:
-    """The text of a page: what a reader sees."""
+    """Return the visible text of a page."""
     return re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.S)
 
 

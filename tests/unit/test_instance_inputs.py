@@ -37,7 +37,7 @@ def dataset(inputs, **card):
 
 
 def by_hand(model, x, filler, masks, built, target):
-    """log P(target) of one instance, a coalition at a time, from an input made with numpy."""
+    """Return log P(target) of one instance, one coalition at a time, from an input composed with numpy."""
     rows = np.where(built.expand(masks), x, filler)
     with torch.no_grad():
         return torch.log_softmax(model.module(torch.from_numpy(rows)).double(), 1)[:, target].numpy()

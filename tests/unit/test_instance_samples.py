@@ -13,7 +13,7 @@ D, BUDGET = 8, 32
 
 
 def scores_of(seed, instances, tables):
-    """KernelSHAP of games (n, 2^d), each by a draw of its own."""
+    """Return KernelSHAP scores of games (n, 2^d), each by an independent sample."""
     of = assign_samples(seed, instances, D, BUDGET)
     made = [designs.kernel_shap(D, BUDGET, int(number)) for number in of.numbers]
     part = np.arange(len(instances))

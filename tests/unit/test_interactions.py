@@ -115,7 +115,7 @@ def test_main_effects_and_pairs_add_up_and_give_the_shapley_value(index):
 
 
 def test_half_the_pairs_is_half_of_last_less_first():
-    """Of any game: a feature's k-SII pairs add up to what it adds as the last less what it adds as the first."""
+    """A feature's k-SII pairs sum to its marginal contribution as the last feature minus that as the first."""
     game = games.table(6, seed=4)
     _, pairs = read(designs.shapley_interactions(6), game)
     last, first = game[-1] - game[63 - (1 << np.arange(6))], game[1 << np.arange(6)] - game[0]
@@ -150,7 +150,7 @@ def test_order_two_survives_sixteen_features():
 
 @pytest.mark.parametrize(("d", "budget"), [(6, 34), (6, 55), (7, 100)])
 def test_orders_are_unbiased(d, budget):
-    """Means over many draws of a game with no structure lie within their own standard error of the exact values."""
+    """Means over many samples of an unstructured game are within standard errors of the exact values."""
     game = games.table(d, seed=8)
     exact = np.concatenate(read(designs.shapley_interactions(d), game))
     found = np.array([np.concatenate(read(designs.sample_interactions(d, budget, seed), game)) for seed in range(200)])
@@ -384,7 +384,7 @@ def explained(method, **parameters):
     ],
 )
 def test_an_explanation_has_its_own_pairs(method, parameters, tmp_path):
-    """Of a sampled method each instance has a draw of its own, whose features are renamed."""
+    """Each instance of a sampled method has an independent sample with renamed features."""
     found = explained(method, **parameters)
     expected = np.einsum("ni,ij,nj->nij", ROWS, BOTH, ROWS)[:, *enumerate_pairs(5)]
     np.testing.assert_allclose(found.scores, ROWS * OWN, atol=1e-6)
@@ -454,7 +454,7 @@ def test_shapiq_gives_the_same_interactions():
 
 
 def with_pairs(given, entry, unsure=False):
-    """A method's score files with pairs of a game of order 2 beside what stands there, and that game's occlusion."""
+    """Add pairs of a game of order 2 to a method's score files, and write that game's occlusion."""
     occlusion = {}
     for path in given["scores"][entry]:
         frame, told = scores.read(path), scores.metadata(path)

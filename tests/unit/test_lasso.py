@@ -144,7 +144,7 @@ def test_the_lasso_is_the_path_of_scikit_learn(d):
 
 
 def forward_by_trying(masks, values, weights, k):
-    """Greedy selection that fits every candidate anew."""
+    """Return the greedy selection that refits every candidate."""
     root = np.sqrt(weights)[:, None]
     columns, right = np.column_stack([np.ones(len(masks)), masks]) * root, values * root[:, 0]
     kept = []

@@ -76,7 +76,7 @@ def test_a_users_file_can_import_what_lies_beside_it(rule, tmp_path):
 
 
 def test_an_edit_of_the_same_size_in_the_same_second_is_read(tmp_path, monkeypatch):
-    """Python tells kept byte code from its file by size and second, and took the one before."""
+    """Python identifies cached byte code by size and second, and used the previous one."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     file = tmp_path / "rule.py"
     for answer in (1, 2):

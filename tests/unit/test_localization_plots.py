@@ -48,7 +48,7 @@ SHAPE = (100, 120)
 
 
 def needs_part_of_a_cross(truth: np.ndarray):
-    """A game: 1 where enough of one of the true parts is kept, as of a model that must see most of an object."""
+    """Return a game that is 1 if enough of a true part is kept, as for a model that needs most of an object."""
     groups, count = label(truth, np.ones((3, 3)))
     sizes = np.bincount(groups.ravel())[1:]
 
@@ -191,7 +191,7 @@ def shown(page: str) -> str:
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory):
-    """The folder of the page, and what it was made from."""
+    """Return the folder of the page, and its data."""
     root, before = tmp_path_factory.mktemp("root"), Path.cwd()
     os.chdir(root)
     try:

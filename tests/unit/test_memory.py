@@ -216,7 +216,7 @@ def test_a_job_that_runs_out_of_memory_ends_with_one_line(tmp_path, error, said)
 
 
 def test_a_design_is_freed_before_the_next_is_built(monkeypatch):
-    """Where one is as large as may be held: of 5,000 features each takes a gigabyte."""
+    """For designs at the limit of memory: with 5,000 features each needs a gigabyte."""
     made, alive, build = [], [], MethodSettings.build
 
     def counted(*given):

@@ -19,7 +19,7 @@ from shapeline.models import adapters, architectures, storage, torch_models, tor
 
 
 def blobs(n=240, seed=0, classes=2):
-    """Rows of five columns of very different scales whose label is easy to learn."""
+    """Return rows of five columns of very different scales with a label that is easy to learn."""
     random = np.random.default_rng(seed)
     labels = random.integers(0, classes, n)
     centres = random.normal(0, 3, (classes, 5))
@@ -282,7 +282,7 @@ def test_fit_learns_and_reports_progress():
 
 
 def test_the_best_validation_epoch_is_stored(monkeypatch):
-    """Accuracies are made up: the second epoch is best, so its weights must be the ones left."""
+    """With invented accuracies the second epoch is best, so its weights must remain."""
     dataset, model = blobs(), architectures.build("mlp", inputs=5, hidden=(4,))
     made_up, seen = iter([(0.5, 1.0), (0.9, 0.6), (0.9, 0.7), (0.8, 0.1), (1.0, 0.0)]), []
 
@@ -400,7 +400,7 @@ def test_a_module_that_changes_its_rows_in_place_is_named_and_the_callers_array_
 
 
 class Shared(nn.Module):
-    """Its outputs are a part of its rows, or, of a buffer of its own, what the next call writes over."""
+    """Returns a view of its rows, or of a buffer that the next call overwrites."""
 
     def __init__(self, buffer: bool):
         super().__init__()
@@ -421,7 +421,7 @@ def last_column(rows: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["rows", "buffer", "regression"])
 def test_what_a_model_gives_is_copied_before_its_next_call(kind):
-    """With a batch that is smaller than what is asked: the outputs of each call are its own."""
+    """With a batch smaller than the rows: the outputs of each call are copied."""
     inputs = np.random.default_rng(0).random((60, 5), dtype=np.float32)
     regression = kind == "regression"
     model = adapters.wrap(last_column, kind) if regression else adapters.wrap(Shared(kind == "buffer"))

@@ -51,7 +51,7 @@ SOURCE = f"{two_shapes.__file__}:read"
 
 
 def linear() -> classifier.Classifier:
-    """A logit a label, each a sum over the columns."""
+    """One logit per label, each a sum over the columns."""
     layer = nn.Linear(4, 3)
     with torch.no_grad():
         layer.weight.copy_(torch.tensor(WEIGHTS))
@@ -78,7 +78,7 @@ def prepared(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(prepared, tmp_path_factory):
-    """The weights and the card of a small network that tells crosses and squares."""
+    """Return the weights and the card of a small network that detects crosses and squares."""
     data = loading.load(prepared)
     model = architectures.for_dataset({"architecture": "digits_cnn"}, data.card)
     card = training.fit(model, data, {"epochs": 16}, seed=0)
@@ -286,7 +286,7 @@ def test_the_expected_log_probability_is_refused_and_a_default_target_is_the_lik
 
 
 def test_calibration_sees_labels_that_are_nearly_sure():
-    """A form that is wrong where a label is sure changes log P(present) by nothing, and log P(absent) by much."""
+    """An error of a backend at a confident label changes log P(absent) strongly, and log P(present) not at all."""
     layer = nn.Sequential(nn.Linear(4, 2), nn.Identity())
     with torch.no_grad():
         layer[0].weight.zero_()
@@ -625,7 +625,7 @@ def test_a_report_shows_each_label_of_an_image(results, prepared):
 
 
 def test_means_of_seconds_and_nodes_are_over_images(results):
-    """Of the labels of one image both are alike, so that the spread is that of images alone."""
+    """Both labels of one image have equal values, so the spread is that of images only."""
     results, _ = results
     frame = results.scores["occlusion"].sort_values("instance").assign(seconds=np.repeat(np.arange(1.0, 7.0), 2))
     frame["details"] = [json.dumps({"visited_nodes": one}) for one in frame["seconds"]]

@@ -41,7 +41,7 @@ def shapley(p, row):
 
 
 class Own(nn.Module):
-    """The logits of a linear layer through a function of one's own."""
+    """The logits of a linear layer through a custom function."""
 
     def __init__(self, outputs, last):
         super().__init__()
@@ -67,7 +67,7 @@ TORCH = {
 
 
 def own_answer(said, target):
-    """P(target) of what a network gives, (n,), (n, 1) or (n, classes)."""
+    """Return P(target) of a network's output, (n,), (n, 1) or (n, classes)."""
     said = said.reshape(len(said), -1)
     return said[:, target] if said.shape[1] > 1 else said[:, 0] if target else 1 - said[:, 0]
 
@@ -316,7 +316,7 @@ def test_a_keras_file_ends_in_a_softmax_that_is_no_last_layer(tmp_path):
 
 
 class Coupled(nn.Module):
-    """What it says of a row hangs on the others."""
+    """Its output of a row depends on the other rows."""
 
     def __init__(self):
         super().__init__()

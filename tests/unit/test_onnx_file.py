@@ -11,7 +11,7 @@ WEIGHTS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], np.float32)
 
 @pytest.fixture
 def file(tmp_path):
-    """Writes rows @ weights, through the named operators, as a file; inputs, outputs and shapes as said."""
+    """Write rows @ weights, through the named operators, as a file with these inputs, outputs and shapes."""
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     from onnx import TensorProto, helper, numpy_helper

@@ -824,7 +824,7 @@ def test_a_model_that_stores_other_names_is_given_its_own_columns():
 
 
 class Sampler(BaseEstimator):
-    """A step of training alone, which a pipeline of imbalanced-learn leaves out when it predicts."""
+    """A step for training only, which a pipeline of imbalanced-learn skips in predictions."""
 
     def fit_resample(self, rows, labels):
         return rows, labels

@@ -119,7 +119,7 @@ def test_the_explainers_with_a_background_have_the_papers(config):
 
 
 def test_a_sampled_split_has_the_requested_count_of_each_class(tmp_path):
-    """The official test part has one slide of each class; the paper draws its own from all of them."""
+    """The official test part has one slide of each class; the paper samples its test part from all slides."""
     path = annotated_files.write_zip(tmp_path / "malaria.zip", annotated_files.malaria())
     settings = {"source": "malaria", "path": str(path), "size": [12, 16]}
     official = preparation.prepare("malaria", settings, [], tmp_path / "official")["counts"]["test"]

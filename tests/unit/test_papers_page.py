@@ -64,7 +64,7 @@ def rows() -> list[tuple[str, dict]]:
 
 
 def summarise(found: list[tuple[str, dict]]) -> str:
-    """Return the table of verdicts, rows of each paper and of all, and what they mean."""
+    """Return the table of verdicts, by paper and in total, with their meanings."""
     lines = ["", f"| verdict | {' | '.join(NUMBERED)} | all |", f"|---|{'---:|' * len(NUMBERED)}---:|"]
     for verdict in VERDICTS:
         counts = Counter(paper for paper, row in found if row["verdict"] == verdict)
@@ -136,7 +136,7 @@ def test_pages_and_sections_exist(experiments, sections):
 
 
 def test_names_are_those_of_something(experiments):
-    """Of what stands in code: an entry, a method or its key, a file that a source has or that is in the repository."""
+    """Names in code style are an entry, a method or its key, or a file of a source or of the repository."""
     entries = {name for entry in experiments.values() for name in entry["methods"]}
     keys = {key for one in methods.METHODS.values() for key in one.parameters.model_fields}
     official = {file.name for source in datasets.SOURCES.values() for file in source.files}

@@ -84,7 +84,7 @@ def test_a_transformer_whose_last_tokens_are_on_no_grid_is_refused():
 
 
 class OnPatches(nn.Module):
-    """A small transformer of one's own that takes the patches that are kept."""
+    """A small custom transformer that accepts the kept patches."""
 
     patch = 4
 

@@ -53,7 +53,7 @@ class Breaks(Base):
 
 @pytest.fixture
 def python(tmp_path) -> str:
-    """An interpreter whose shapiq is the stand-in."""
+    """Return an interpreter with the stand-in of shapiq."""
     site = tmp_path / "site"
     (site / "shapiq").mkdir(parents=True)
     (site / "shapiq/__init__.py").write_text("")

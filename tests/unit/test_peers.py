@@ -197,7 +197,7 @@ def test_shap_explains_regressions_and_columns():
 @pytest.mark.parametrize("name", [one for one in SAMPLED if one.values[0] != "peer_lime_image"])
 @pytest.mark.parametrize("d", [1, 2, 7])
 def test_words_are_explained_in_either_framework(name, d):
-    """Every copy of a word has a score of its own, and a document of one word has what the model gains."""
+    """Every copy of a word has a separate score, and a document of one word has the gain of the model."""
     ids = np.zeros((2, twins.LENGTH), np.int32)
     ids[:, :d] = np.random.default_rng(d).integers(1, twins.WORDS, (2, d))
     cells = np.where(np.arange(twins.LENGTH) < d, np.arange(twins.LENGTH), -1).astype(np.int32)

@@ -155,7 +155,7 @@ def test_a_file_counts_by_its_subpackage_and_not_by_its_stem(tmp_path, monkeypat
 
 
 def forget() -> None:
-    """What is kept of the package's files, of which a test reads others."""
+    """Clear the caches of the package's files, since a test reads other files."""
     for kept in (
         job_code._list_sources,
         job_code._list_imports,
@@ -201,7 +201,7 @@ def test_a_dataset_tracks_its_own_entry_and_what_reads_its_kind(root, monkeypatc
     before = every_setting(loaded)
 
     def changed(**values) -> set[str]:
-        """What has another digest when the entry of the breast cancer table says something else."""
+        """Return the digests that change with the entry of the breast cancer table."""
         entry = dataclasses.replace(job_code.SOURCES["breast_cancer"], **values)
         with monkeypatch.context() as patch:
             patch.setitem(job_code.SOURCES, "breast_cancer", entry)
@@ -216,7 +216,7 @@ def test_a_dataset_tracks_its_own_entry_and_what_reads_its_kind(root, monkeypatc
 
 
 def test_a_method_tracks_its_own_entry(root, monkeypatch, default):
-    """The same module under another function, which no file tells."""
+    """The same module under another function, which no file shows."""
     monkeypatch.chdir(root)
     loaded = validation.load(default)
     before = every_setting(loaded)

@@ -126,7 +126,7 @@ def test_load_refuses_scores_that_the_settings_do_not_name(parameters):
 
 
 def test_thousands_of_instances_do_not_fill_the_memory(parameters, results, monkeypatch, tmp_path):
-    """Their curves are drawn from the means, and how alike methods are is told of some of them."""
+    """Curves are plotted from means, and the similarity of methods is measured on a subset."""
     rows = {"metric": "log_odds", "method": "lime", "training_seed": 0, "instance": 0, "repeat": 0, "value": 1.0}
     measured = pd.DataFrame(
         {**rows, "x": [np.nan, 0.5, 2.0], "statistic": ["deletion_auc", "deletion", "rmse_by_budget"]}
@@ -626,7 +626,7 @@ def test_a_table_shows_what_the_instance_has_in_each_feature(table_results):
 
 @pytest.mark.parametrize("task, output", [("classification", "nats"), ("regression", "units of the target")])
 def test_the_unit_of_a_score_is_that_of_what_its_method_explains(table_results, task, output):
-    """Gradients are of log p, or of the prediction, whatever the value of a coalition is."""
+    """Gradients are of log p, or of the prediction, for any value of coalitions."""
     methods = {"a": "kernel_shap", "b": "gradient_x_input", "c": "saliency", "d": "random", "e": "occlusion"}
     shown = dataclasses.replace(
         table_results,

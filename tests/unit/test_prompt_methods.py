@@ -111,7 +111,7 @@ def test_integrated_gradients_add_up(smooth, cut):
 
 
 def test_relevance_is_conserved_without_attention(plain):
-    """Where attention adds nothing, the whole logit of a token is passed on to the last token before it."""
+    """Without attention, the full logit of a token is attributed to the token before it."""
     even = language_model.llama()
     for layer in even.model.layers:
         layer.self_attn.o_proj.weight.data[:] = 0

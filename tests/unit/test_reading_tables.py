@@ -114,7 +114,7 @@ def test_what_is_read_without_keys_is_what_pandas_reads(tmp_path):
 
 
 def test_a_separator_at_the_end_of_each_row_moves_no_column(prepared):
-    """pandas by itself takes the first cell for the row's name and puts each other one column to the left."""
+    """By default pandas reads the first cell as the row's name and shifts the others one column to the left."""
     data = prepared("x,y\n" + "1,0,\n2,1,\n" * 9)
     np.testing.assert_array_equal(data.inputs[:2, 0], [1, 2])
     np.testing.assert_array_equal(data.labels[:2], [0, 1])
@@ -333,7 +333,7 @@ def test_a_word_among_numbered_classes_is_named(prepared):
 
 
 def test_a_word_in_a_column_that_is_otherwise_numeric_is_missing(prepared):
-    """Also where a word of one's own makes texts of its cells."""
+    """Also if a custom word makes its cells texts."""
     content = "x,y\n" + "4,a\n?,b\nNA,a\n5,b\n" * 9
     with pytest.raises(ShapelineError, match=r"18 numbers and 9 texts \('\?', first in row 1, from 0\); set na_values"):
         prepared(content)
@@ -396,7 +396,7 @@ def test_documents_however_they_are_written(tmp_path):
 
 
 def test_keys_that_say_the_usual_are_no_other_setting(default, root, monkeypatch):
-    """Else a new key would run again what was made before it."""
+    """Otherwise a new key would re-run earlier jobs."""
     monkeypatch.chdir(root)
     entry = {"source": "table_file", "path": "examples/own/loans.csv", "target": "granted"}
     usual = {"separator": ",", "encoding": "utf-8", "trim": False, "header": None, "na_values": None, "limits": None}

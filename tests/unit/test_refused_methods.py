@@ -19,7 +19,7 @@ ZERO = Reference(np.zeros((1, 1, 8, 8), np.float32))
 
 
 class Rounded(nn.Module):
-    """What it says has no derivative."""
+    """Its output has no derivative."""
 
     def forward(self, x):
         return torch.stack([(x.flatten(1) > 0.5).sum(1).float(), torch.full((len(x),), 30.0)], 1).detach()

@@ -24,7 +24,7 @@ def code(root):
 
 
 def refused(node: ast.AST) -> str | None:
-    """What is wrong with a call that could run what a file says; None where nothing is."""
+    """Return the problem of a call that could run content of a file; None without one."""
     if not isinstance(node, ast.Call):
         return None
     name = ast.unparse(node.func)

@@ -42,7 +42,7 @@ def model():
 
 
 def said(model, cut, sentences, kept, removal):
-    """Log-probabilities where only the `kept` words are there, by one plain pass of one row with types by hand."""
+    """Return log-probabilities of only the `kept` words, by a plain pass of one row with types by hand."""
     rows, number = [(cut.cls_token_id, 1, 0)], 0  # id, attended to, type
     for kind, words in enumerate(sentences):
         for word in words:
@@ -79,7 +79,7 @@ def test_shapley_values_of_both_sentences_are_those_by_hand(model, cut, removal)
 
 
 def test_types_are_as_the_tokenizer_gives_them(model, cut):
-    """As the model is called with what the tokenizer returns; one that tells no types has none."""
+    """As in a call with the tokenizer's output; a tokenizer without types gives none."""
     scores = {}
     for types, own in ((True, cut), (False, transformer.tokenizer())):
         asked = own([a for a, _ in PAIRS], [b for _, b in PAIRS], padding=True, return_tensors="pt")

@@ -135,7 +135,7 @@ def test_ensemble_selection_averages_the_members():
 
 
 def test_columns_are_found_by_name_and_by_position():
-    """Also by names that are numbers, or that stand twice; and predictions (n, 1) are those of shape (n,)."""
+    """Also by numeric and repeated names; predictions (n, 1) equal those of shape (n,)."""
     turned = FRAME.set_axis([3, 2, 1, 0], axis=1)
     groups = {"first": [3], "others": [2, 1, 0]}
     game = games.FeatureSelection(GaussianNB(), turned[TRAIN], y[TRAIN], turned[TEST], y[TEST], groups=groups)
@@ -470,7 +470,7 @@ def test_calibrated_members_are_taken():
 
 
 def blocks_of_the_page(root) -> list[tuple[str, str]]:
-    """Each block of code of docs/games.md and what it prints there."""
+    """Return each code block of docs/games.md and its printed output."""
     page = (root / "docs/games.md").read_text()
     return re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.S)
 

@@ -82,7 +82,7 @@ def test_ranks_that_speak_for_the_worse_mean_make_nothing_sure():
 
 
 def test_every_pair_is_tested_as_by_scipy():
-    """Of all that decides on another distribution: with and without ties and zeros, few and many, and nothing but 0."""
+    """For every choice of a distribution: with and without ties and zeros, few and many, and only zeros."""
     random = np.random.default_rng(4)
     for n in (7, 12, 40, 70):
         plain = random.integers(-(10**6), 10**6, (n, 2))  # hardly a tie
@@ -132,7 +132,7 @@ def test_needed_instances_give_the_promised_power(kind, shift):
 
 
 def test_a_few_large_differences_do_not_raise_the_instances_needed():
-    """A mean that outliers hold near 0 says little of the ranks: by the t test it would take hundreds."""
+    """A mean near 0 because of outliers says little about ranks: the t test would need hundreds."""
     differences = np.r_[np.linspace(0.5, 1, 58), -20, -20]
     assert paired.count_needed(differences) < 12
     assert paired.count_needed(-differences) == paired.count_needed(differences)

@@ -415,7 +415,7 @@ def test_agnews_from_a_file_of_some_training_rows(tmp_path):
 
 
 def test_a_subset_is_no_official_file(tmp_path):
-    """Without path: the official checksum decides, under whatever name."""
+    """Without path, the official checksum decides for any name."""
     (tmp_path / "train.csv").write_bytes(text_files.agnews(40))
     (tmp_path / "test.csv").write_bytes(text_files.agnews(12))
     message = failure("agnews", {}, [tmp_path / "train.csv", tmp_path / "test.csv"], tmp_path / "out")

@@ -33,7 +33,7 @@ OTHERS = {
 
 
 def documents(architecture, n=7, seed=0):
-    """Random ids: a full document, padding at the end, in the middle and in front, one word, padding alone."""
+    """Random ids: a full document, padding at the end, in the middle and in front, one word, only padding."""
     draws, sizes = np.random.default_rng(seed), SMALL[architecture]
     ids = draws.integers(1, sizes.get("vocabulary", sizes.get("alphabet", 0) + 1), (n, sizes["length"]))
     ids[1, 5:] = 0
@@ -45,7 +45,7 @@ def documents(architecture, n=7, seed=0):
 
 
 def twins(architecture, seed=0, **sizes):
-    """A torch and a Keras classifier with the same weights, drawn wide enough for every one of them to matter."""
+    """A torch and a Keras classifier with the same weights, large enough for each of them to matter."""
     sizes, draws = sizes or SMALL[architecture], np.random.default_rng(seed)
     pair = [architectures.build(architecture, framework, **sizes) for framework in FRAMEWORKS]
     arrays = torch_models.state(pair[0].module)
@@ -306,7 +306,7 @@ def test_files_that_do_not_fit(tmp_path):
 
 
 def negations(n=180, length=8, seed=0):
-    """Documents of ids whose class is 1 when id 2 stands in them, padded at the end."""
+    """Documents of ids whose class is 1 if they contain id 2, padded at the end."""
     draws = np.random.default_rng(seed)
     inputs = draws.integers(3, 12, (n, length)).astype(np.int32)
     labels = draws.integers(0, 2, n)

@@ -22,7 +22,7 @@ EXACT = np.array([0.02, 0.05, 0.9, -0.7, 0.01, -0.55, 0.04, 0.3, 1.6])
 
 
 def shown(page: str) -> str:
-    """The text of a page: what a reader sees."""
+    """Return the visible text of a page."""
     return re.sub(r"<[^>]+>", "", page)
 
 

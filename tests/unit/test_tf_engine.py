@@ -270,7 +270,7 @@ def test_backends_that_fail_or_differ_are_omitted(images, monkeypatch, caplog):
     step = tf_backend._build_step
 
     def wrong(module, form, *key):
-        """Wrong on the pure reference alone: random rows would not show it."""
+        """Wrong on the pure reference only, which random rows would not show."""
         right = step(module, form, *key)
         if form == "plain":
             return right

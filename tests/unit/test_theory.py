@@ -145,7 +145,7 @@ def test_named_weights_are_shapley_and_banzhaf(checks):
 
 
 def slow_information(joint, d, i, V, U, with_class):
-    """E|log P(i, V | U, Y) / (P(i | U, Y) P(V | U, Y))| from dictionaries; without Y where it is left out."""
+    """E|log P(i, V | U, Y) / (P(i | U, Y) P(V | U, Y))| from dictionaries; without Y if it is omitted."""
     classes = range(joint.shape[1])
 
     def probability(x, y, nodes):

@@ -52,7 +52,7 @@ SAID = torch.tensor([0.3, -0.2, 9.0, 0.0, 1.0, 2.0, -0.5, 4.0])  # of each id; n
 
 
 class Linear(nn.Module):
-    """Logits of two classes: 0 and the sum of what the tokens say."""
+    """Logits of two classes: 0 and the sum over the tokens."""
 
     def __init__(self):
         super().__init__()

@@ -36,7 +36,7 @@ def spans(cut, text, words):
 
 
 def said(model, cut, text, words, kept, removal):
-    """Log-probabilities where only the `kept` words are there, by one plain pass of one row."""
+    """Return log-probabilities of only the `kept` words, by a plain pass of one row."""
     ids, attended = [cut.cls_token_id], [1]
     for number, own in enumerate(spans(cut, text, words)):
         if number in kept or removal != "delete":
@@ -164,7 +164,7 @@ def test_other_architectures_are_taken_or_refused(cut):
 
 
 def test_rows_of_several_lengths_are_evaluated_in_passes_of_equal_width(model, cut):
-    """Sorted, cut and put back: each row's logits are its own."""
+    """Sorted, split and restored: each row has its logits."""
     from shapeline.models import transformer_models
 
     widths = []
@@ -189,7 +189,7 @@ def test_rows_of_several_lengths_are_evaluated_in_passes_of_equal_width(model, c
 
 
 def test_words_end_at_white_space_and_not_at_an_apostrophe():
-    """Of a tokenizer that tells no words, whose pieces begin with the space before them, and of one that tells many."""
+    """For a tokenizer without words, whose pieces begin with the preceding space, and for one with too many."""
     offsets = ((0, 0), (0, 2), (2, 5), (5, 8), (8, 9), (0, 0))
     none = SimpleNamespace(special_tokens_mask=(1, 0, 0, 0, 0, 1), word_ids=(None, 0, 0, 0, 0, None), offsets=offsets)
     assert tokenizer.split_words("don't see", none) == ([None, 0, 0, 1, 1, None], ["don't", "see"])

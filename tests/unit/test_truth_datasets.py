@@ -188,7 +188,7 @@ def test_only_crosses_take_a_count():
 
 @pytest.fixture
 def subject(crossed):
-    """A model that is right unless an image's first cell is inked, with the inputs it was asked."""
+    """A model that is right unless an image's first cell is inked, and records its inputs."""
     _, data, folder = crossed
     asked = []
 

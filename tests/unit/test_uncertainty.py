@@ -17,7 +17,7 @@ def bent_game(d, seed):
 
 
 def orders(d, budget, seed, antithetic):
-    """The permutations that sample_shapley draws."""
+    """Return the permutations that sample_shapley samples."""
     return designs.sample_shapley(d, budget, seed, antithetic).sample
 
 

@@ -80,7 +80,7 @@ def cancer() -> Game:
 
 @functools.cache
 def reviews(d: int = 10) -> Game:
-    """Texts of d words in which `not` turns the next one round; a masked word is left out."""
+    """Texts of d words in which `not` negates the next one; a masked word is deleted."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
 
@@ -120,7 +120,7 @@ GAMES = {
 
 @functools.cache
 def drawn_designs(method: str, d: int, multiple: int = 4) -> list:
-    """A design of its own for each instance and draw."""
+    """Return an independent design for each instance and sample."""
     return [getattr(designs, method)(d, multiple * d, seed) for seed in range(INSTANCES * DRAWS)]
 
 
@@ -131,7 +131,7 @@ def errors_of_nothing(game: str) -> np.ndarray:
 
 @functools.cache
 def pool(game: str, method: str) -> np.ndarray:
-    """RMSE (instances, draws) of a method at 4 d evaluations; each draw of an instance has its own design."""
+    """Return RMSE (instances, samples) of a method at 4 d evaluations, each with an independent design."""
     one = GAMES[game]()
     bits = 1 << np.arange(one.d)
     errors = np.empty((INSTANCES, DRAWS))
@@ -144,7 +144,7 @@ def pool(game: str, method: str) -> np.ndarray:
 
 @functools.cache
 def shared_pool(game: str, method: str) -> np.ndarray:
-    """The same where every draw is one design for all instances, as before."""
+    """Return the same where every sample is one design for all instances."""
     one = GAMES[game]()
     bits = 1 << np.arange(one.d)
     columns = []

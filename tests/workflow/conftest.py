@@ -66,7 +66,7 @@ def server_folder() -> str:
 
 
 class Checkout:
-    """A working copy at `path`; `snakemake()` runs there, `pending()` says what would run."""
+    """A working copy at `path`; `snakemake()` runs there, `pending()` lists the jobs that would run."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -74,7 +74,7 @@ class Checkout:
     def snakemake(
         self, *arguments: str, check: bool = True, cold: bool = False, **options
     ) -> subprocess.CompletedProcess:
-        """Run Snakemake; it and its jobs are forks that have their libraries unless `cold`, which starts each anew."""
+        """Run Snakemake and its jobs as forks with imported libraries, or as new processes if `cold`."""
         cold = cold or sys.platform != "linux"
         environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **options.pop("env", {})}
         environment |= (
@@ -146,7 +146,7 @@ def copy_repository(root: Path, target: Path) -> Checkout:
 
 
 def brief_theory(checkout: Checkout) -> Checkout:
-    """Its page of theory is a title: `tiny` has the whole one, which is seconds of work for every run to its index."""
+    """Replace the page of theory by a title, because the page takes seconds in every run to its index."""
     path = checkout.path / "notebooks/theory.ipynb"
     notebook = json.loads(path.read_text(encoding="utf-8"))
     parameters, text = (next(c for c in notebook["cells"] if c["cell_type"] == kind) for kind in ("code", "markdown"))

@@ -63,7 +63,7 @@ CONFIGURATIONS = ("zero", "mean")
 
 
 def tables(checkout: Checkout) -> dict:
-    """The rows of every label, without the seconds that they took."""
+    """Return the rows of every method, without seconds."""
     return {
         f"{folder.parent.parent.name}/{folder.name}": scores.read(folder).drop(columns="seconds")
         for folder in sorted(checkout.path.glob("results/[!.]*/scores/*"))  # without the row store
@@ -79,7 +79,7 @@ def rule_of(worker: psutil.Process) -> str:
 
 
 class Chaos:
-    """A checkout and what happens to it; `told` counts. job: seconds that a job takes here, as a measure of time."""
+    """A checkout and its faults; `told` counts them. job: seconds of a job here, as a measure of time."""
 
     def __init__(self, checkout: Checkout, seed: int, job: float = 4.0):
         self.checkout, self.random, self.told, self.job = checkout, random.Random(seed), Counter(), job
@@ -150,7 +150,7 @@ class Chaos:
             process.wait(timeout=120)
 
     def mend(self, said: str) -> None:
-        """Do what a line says that is to be done, as a person would; anything else is the next run's."""
+        """Apply the remedy of an error line, as a user would; the next run handles the rest."""
         for files in re.findall(r"^  rm (.*) && snakemake", said, re.M):
             self.told["told to remove"] += 1
             for name in files.split():

@@ -40,7 +40,7 @@ def scores(*entries: str, shards: int = 1) -> set:
 
 
 def measured(*entries: str) -> set:
-    """One job per entry for the metrics that evaluate the model, whatever they are."""
+    """One job per entry for all metrics that evaluate the model."""
     return {("measure", f"{R}/metrics/measured/{entry}.parquet") for entry in entries}
 
 
@@ -74,7 +74,7 @@ def of_entry(entry: str) -> set:
 
 @contextmanager
 def edited(checkout, raw=None, files=()):
-    """The checkout with another configuration or changed files, put back as it was, times and all."""
+    """Yield the checkout with another configuration or changed files, and restore it with its times."""
     kept = {name: (checkout.path / name).read_bytes() for name in ["config.yaml", *files]}
     times = {name: os.stat(checkout.path / name) for name in kept}
     try:
@@ -219,7 +219,7 @@ def test_edits_of_what_decides_no_number_here_run_nothing(tiny):
 
 
 def rules_run(done) -> Counter:
-    """The jobs of a run by their rule, as Snakemake itself says it."""
+    """Return the jobs of a run by rule, as Snakemake reports them."""
     return Counter(re.findall(r"^(?:local)?rule ([\w-]+):", done.stderr, re.M))
 
 

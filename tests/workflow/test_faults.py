@@ -22,7 +22,7 @@ from tests.workflow.conftest import BIN, TINY, Checkout, copy_repository
 
 
 def slow() -> dict:
-    """One label in several shards, each of one image with 65,536 coalitions: a second's work after its imports."""
+    """One method in several shards, each of one image with 65,536 coalitions: a second of work after imports."""
     raw = copy.deepcopy(TINY)
     raw["experiments"]["tiny"] |= {
         "features": {"kind": "patch", "size": 2},
@@ -386,7 +386,7 @@ FACTOR = 1
 
 
 def test_a_file_that_is_edited_while_its_job_runs_is_read_again(fresh):
-    """What the job had made of the old one was newer than the edit, and up to date for good."""
+    """The job's result from the old file was newer than the edit, and stayed up to date."""
     raw = copy.deepcopy(TINY)
     raw["datasets"]["digits38"] = {"source": "own.py:read"}
     raw["models"]["cnn"] = {"dataset": "digits38", "architecture": "mlp"}

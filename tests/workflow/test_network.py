@@ -57,7 +57,7 @@ def alone() -> list[str]:
 
 @pytest.fixture
 def offline(fresh, tmp_path_factory):
-    """`offline(*command)` runs in the checkout without a way out, and returns what was asked of the network."""
+    """`offline(*command)` runs in the checkout without network access, and returns the requests."""
     site = tmp_path_factory.mktemp("site")
     (site / "sitecustomize.py").write_text(NO_WAY_OUT)
     asked = site / "asked"

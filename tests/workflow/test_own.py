@@ -13,7 +13,7 @@ from shapeline import scores
 
 @pytest.fixture
 def own(root, fresh):
-    """A copy of the repository with the example's files made, and its configuration in place of the default one."""
+    """A copy of the repository with the example's files, and its configuration instead of the default one."""
     folder = fresh.path / "examples/own"
     shutil.copytree(root / "examples/own", folder, ignore=shutil.ignore_patterns("*.skops", "*.keras", "*.parquet"))
     return fresh, folder, yaml.safe_load((folder / "config.yaml").read_text())

@@ -85,7 +85,7 @@ def official_files(folder) -> dict:
 
 
 def small(paper: dict, folder) -> dict:
-    """What stands over config.paper.yaml: the small files, smaller inputs and networks, nothing fetched."""
+    """Overrides of config.paper.yaml: small files, smaller inputs and networks, no downloads."""
     files = official_files(folder)
     sizes = {
         **{source: {"size": [24, 32]} for source in ("malaria", "lisa")},
@@ -148,7 +148,7 @@ def run(root, paper, tmp_path_factory):
 
 
 def test_the_paper_configuration_resolves_offline_in_seconds(fresh, paper):
-    """All its experiments, not those alone that it names under `run`."""
+    """All its experiments, not only those under `run`."""
     (fresh.path / "all.yaml").write_text(yaml.safe_dump({"run": runnable(paper)}))
     closed = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
     seconds, runs = [], [(), ("--configfile", "config.paper.yaml", "all.yaml")]
