@@ -47,77 +47,77 @@ class Runs:
         return float(np.sqrt((self.standard_error**2).mean())) / self.rmse()
 
 
-def seeds(draw: int, instances: int) -> list[int]:
+def list_seeds(draw: int, instances: int) -> list[int]:
     """Return a sample of coalitions for each instance."""
     return [10_000 * draw + instance for instance in range(instances)]
 
 
-def gaussian(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
+def run_gp_shapley(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Return scores, standard errors and seconds of gp_shapley with learned relevances, all instances of a sample."""
-    masks = np.array([draw_pairs(played.d, budget, seed) for seed in seeds(draw, len(played.exact))])
+    masks = np.array([draw_pairs(played.d, budget, seed) for seed in list_seeds(draw, len(played.exact))])
     values = played.value(masks)
     start = time.process_time()
     found = read_out(masks, values)
     return found.scores, found.standard_error, time.process_time() - start
 
 
-def by_design(make, with_uncertainty: bool = False):
-    """Return the method of a function from d, budget and seed to a Design, with the interface of `gaussian`."""
+def wrap_design(make, with_uncertainty: bool = False):
+    """Return the method of a function from d, budget and seed to a Design, with the interface of `run_gp_shapley`."""
 
     def method(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
-        made = [make(played.d, budget, seed) for seed in seeds(draw, len(played.exact))]
-        # A value is asked of equally many coalitions for each instance: sample_shapley merges its own.
-        most = max(design.evaluations for design in made)
-        masks = np.array([np.pad(design.masks, ((0, most - design.evaluations), (0, 0))) for design in made])
+        sampled = [make(played.d, budget, seed) for seed in list_seeds(draw, len(played.exact))]
+        # Values need the same number of coalitions for each instance; sample_shapley merges repeated ones.
+        longest = max(design.evaluations for design in sampled)
+        masks = np.array([np.pad(design.masks, ((0, longest - design.evaluations), (0, 0))) for design in sampled])
         values = played.value(masks)
         start = time.process_time()
-        scores = np.array([d.attribute(v[: d.evaluations]) for d, v in zip(made, values, strict=True)])
+        scores = np.array([d.attribute(v[: d.evaluations]) for d, v in zip(sampled, values, strict=True)])
         seconds = time.process_time() - start
-        spread = np.full(scores.shape, np.nan)
+        standard_errors = np.full(scores.shape, np.nan)
         if with_uncertainty:
-            own = [kernel_shap_uncertainty(d, v[: d.evaluations]) for d, v in zip(made, values, strict=True)]
-            spread = np.concatenate([one.standard_error for one in own])
-        return scores, spread, seconds
+            summaries = [kernel_shap_uncertainty(d, v[: d.evaluations]) for d, v in zip(sampled, values, strict=True)]
+            standard_errors = np.concatenate([summary.standard_error for summary in summaries])
+        return scores, standard_errors, seconds
 
     return method
 
 
 METHODS = {
-    "kernel_shap": by_design(designs.kernel_shap, with_uncertainty=True),
-    "gp_shapley": gaussian,
-    "gp_shapley, fixed": by_design(designs.gp_shapley),
-    "sample_shapley": by_design(designs.sample_shapley),
+    "kernel_shap": wrap_design(designs.kernel_shap, with_uncertainty=True),
+    "gp_shapley": run_gp_shapley,
+    "gp_shapley, fixed": wrap_design(designs.gp_shapley),
+    "sample_shapley": wrap_design(designs.sample_shapley),
 }
 
 
 def run(played: Game, method, budget: int, draws: int) -> Runs:
     """Return all samples of a method on a game."""
     found = [method(played, budget, draw) for draw in range(draws)]
-    scores, spread, seconds = (np.array(part) for part in zip(*found, strict=True))
-    return Runs(scores - played.exact, spread, float(seconds.sum() / scores[..., 0].size))
+    scores, standard_errors, seconds = (np.array(part) for part in zip(*found, strict=True))
+    return Runs(scores - played.exact, standard_errors, float(seconds.sum() / scores[..., 0].size))
 
 
-def interval(ours: Runs, theirs: Runs, resamples: int = 1000) -> tuple[float, float]:
+def bootstrap_ratio(ours: Runs, theirs: Runs, resamples: int = 1000) -> tuple[float, float]:
     """Return the 95 % bootstrap interval over instances of the ratio of root mean square errors."""
-    own, other = ((runs.errors**2).mean(axis=(0, 2)) for runs in (ours, theirs))
-    chosen = np.random.default_rng(0).integers(0, len(own), size=(resamples, len(own)))
-    ratios = np.sqrt(own[chosen].mean(axis=1) / other[chosen].mean(axis=1))
+    our_errors, their_errors = ((runs.errors**2).mean(axis=(0, 2)) for runs in (ours, theirs))
+    chosen = np.random.default_rng(0).integers(0, len(our_errors), size=(resamples, len(our_errors)))
+    ratios = np.sqrt(our_errors[chosen].mean(axis=1) / their_errors[chosen].mean(axis=1))
     low, high = np.quantile(ratios, [0.025, 0.975])
     return float(low), float(high)
 
 
-def line(played: Game, times: int, draws: int) -> tuple[str, float]:
+def format_line(played: Game, times: int, draws: int) -> tuple[str, float]:
     """Return one line of the table, and gp_shapley's ratio."""
     budget = times * played.d
     runs = {name: run(played, method, budget, draws) for name, method in METHODS.items()}
     kernel, process = runs["kernel_shap"], runs["gp_shapley"]
     ratio = process.rmse() / kernel.rmse()
-    low, high = interval(process, kernel)
+    low, high = bootstrap_ratio(process, kernel)
     others = " ".join(f"{runs[name].rmse() / kernel.rmse():7.2f}" for name in ("gp_shapley, fixed", "sample_shapley"))
-    held = " ".join(f"{one.coverage(played.exact):5.2f} {one.predicted():5.2f}" for one in (process, kernel))
+    coverages = " ".join(f"{r.coverage(played.exact):5.2f} {r.predicted():5.2f}" for r in (process, kernel))
     return (
         f"{played.name:17s} {played.d:3d} {times:3d}d {kernel.rmse():9.5f} {ratio:6.3f} [{low:.3f}, {high:.3f}] "
-        f"{others}   {held}  {1e3 * process.seconds:8.1f}",
+        f"{others}   {coverages}  {1e3 * process.seconds:8.1f}",
         ratio,
     )
 
@@ -127,19 +127,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser(__doc__, tuple(MAKERS))
     options.add_argument("--quick", action="store_true", help="4 instances, 2 samples, up to 8 d")
     options.add_argument("--budgets", nargs="+", type=int, default=None, help="multiples of d")
-    asked = options.parse_args(arguments)
-    instances, draws = asked.instances or (4 if asked.quick else 20), asked.draws or (2 if asked.quick else 10)
-    budgets = asked.budgets or (BUDGETS[:3] if asked.quick else BUDGETS)
+    args = options.parse_args(arguments)
+    instances, draws = args.instances or (4 if args.quick else 20), args.draws or (2 if args.quick else 10)
+    budgets = args.budgets or (BUDGETS[:3] if args.quick else BUDGETS)
     print(
         "game                d budget  kernel  gp_shapley [95 % interval]   fixed  sample   gp: cover pred "
         "kernel: cover pred  ms"
     )
     ratios: dict[int, list[float]] = {times: [] for times in budgets}
-    for name in asked.games:
+    for name in args.games:
         played = game(name, instances)
         for times in budgets:
             if times * played.d <= min(MAX_EVALUATIONS, 0.75 * 2**played.d):
-                text, ratio = line(played, times, draws)
+                text, ratio = format_line(played, times, draws)
                 ratios[times].append(ratio)
                 print(text, flush=True)
     means = ", ".join(f"{times}d {np.exp(np.mean(np.log(found))):.3f}" for times, found in ratios.items() if found)

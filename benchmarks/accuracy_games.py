@@ -13,17 +13,17 @@ import numpy as np
 from shapeline.statistics.accuracy import Game, Terms, build_from_terms, build_game
 
 
-def by_column(
+def from_groups(
     name: str, predict: Callable, rows: np.ndarray, reference: np.ndarray, groups: list, instances: int
 ) -> Game:
     """Return tables of `predict(inputs, row)` on `rows` (n, columns); masked groups are at the reference."""
     from shapeline.designs.design import enumerate_coalitions
 
     d = len(groups)
-    owner = np.zeros(rows.shape[1], int)
+    group_of_column = np.zeros(rows.shape[1], int)
     for group, columns in enumerate(groups):
-        owner[columns] = group
-    kept = enumerate_coalitions(d, name)[:, owner]
+        group_of_column[columns] = group
+    kept = enumerate_coalitions(d, name)[:, group_of_column]
     return build_game(name, np.array([predict(np.where(kept, rows[i], reference), i) for i in range(instances)]))
 
 
@@ -42,9 +42,9 @@ def digits(instances: int) -> Game:
     chosen = (labels == 3) | (labels == 8)
     pictures, labels = pictures[chosen] / 16, labels[chosen]
     model = MLPClassifier((32,), max_iter=400, random_state=0).fit(pictures[100:], labels[100:])
-    place = np.arange(64).reshape(8, 8)
-    patches = [place[r : r + 2, c : c + 2].ravel() for r in range(0, 8, 2) for c in range(0, 8, 2)]
-    return by_column(
+    cells = np.arange(64).reshape(8, 8)
+    patches = [cells[r : r + 2, c : c + 2].ravel() for r in range(0, 8, 2) for c in range(0, 8, 2)]
+    return from_groups(
         "digits",
         log_probability(model, pictures[:100]),
         pictures[:100],
@@ -54,7 +54,7 @@ def digits(instances: int) -> Game:
     )
 
 
-def _cancer():
+def _load_cancer():
     from sklearn.datasets import load_breast_cancer
     from sklearn.preprocessing import StandardScaler
 
@@ -64,16 +64,16 @@ def _cancer():
 
 
 def cancer(instances: int, logistic: bool = False) -> Game:
-    """Breast cancer, 10 groups (a measure's mean, error and worst), a network of 16 units or a logistic regression."""
+    """Return tables of breast cancer: 10 groups (mean, error, worst), a network of 16 units or logistic regression."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier
 
-    rows, labels = _cancer()
+    rows, labels = _load_cancer()
     model = LogisticRegression() if logistic else MLPClassifier((16,), max_iter=600, random_state=0)
     model.fit(rows[100:], labels[100:])
     groups = [np.array([i, i + 10, i + 20]) for i in range(10)]
     name = "cancer, logistic" if logistic else "cancer"
-    return by_column(name, log_probability(model, rows[:100]), rows[:100], rows[100:].mean(axis=0), groups, instances)
+    return from_groups(name, log_probability(model, rows[:100]), rows[:100], rows[100:].mean(axis=0), groups, instances)
 
 
 def wine(instances: int) -> Game:
@@ -87,7 +87,7 @@ def wine(instances: int) -> Game:
     rows, labels = StandardScaler().fit_transform(rows)[order], labels[order]
     model = MLPClassifier((16,), max_iter=800, random_state=0).fit(rows[40:], labels[40:])
     groups = [np.array([i]) for i in range(13)]
-    return by_column("wine", log_probability(model, rows[:40]), rows[:40], rows[40:].mean(axis=0), groups, instances)
+    return from_groups("wine", log_probability(model, rows[:40]), rows[:40], rows[40:].mean(axis=0), groups, instances)
 
 
 def diabetes(instances: int) -> Game:
@@ -98,7 +98,7 @@ def diabetes(instances: int) -> Game:
     rows, labels = load_diabetes(return_X_y=True)
     rows, labels = rows / rows.std(axis=0), (labels - labels.mean()) / labels.std()
     model = MLPRegressor(hidden_layer_sizes=(32,), max_iter=800, random_state=0, alpha=0.01).fit(rows[60:], labels[60:])
-    return by_column(
+    return from_groups(
         "diabetes",
         lambda inputs, _: model.predict(inputs),
         rows[:60],
@@ -114,18 +114,18 @@ PLAIN = ["the", "film", "plot", "is", "was", "actor", "scene", "and", "with", "s
 NEGATORS = ["not", "never"]
 
 
-def _reviews(count: int, words: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _sample_reviews(count: int, words: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return word numbers (count, words) from 1, 0 for no word; label 1 if the opinions, negated or not, are good."""
     polar, first = len(GOOD), 1 + len(PLAIN)
     negator = first + 2 * polar
     text = rng.integers(1, first, size=(count, words))
     score = np.zeros(count)
-    for place in range(1, words, 3):
+    for position in range(1, words, 3):
         use, sign, turned = rng.random(count) < 0.6, rng.random(count) < 0.5, rng.random(count) < 0.4
         word = first + rng.integers(0, polar, size=count) + np.where(sign, 0, polar)
-        text[use, place] = word[use]
+        text[use, position] = word[use]
         before = rng.integers(negator, negator + 2, size=count)
-        text[use & turned, place - 1] = before[use & turned]
+        text[use & turned, position - 1] = before[use & turned]
         score += use * np.where(sign != turned, 1.0, -1.0)
     return text, (score + rng.normal(scale=0.5, size=count) > 0).astype(int)
 
@@ -136,16 +136,16 @@ def reviews(instances: int) -> Game:
 
     words, kinds = 14, 1 + len(PLAIN) + len(GOOD) + len(BAD) + len(NEGATORS)
     rng = np.random.default_rng(0)
-    place = rng.normal(size=(kinds * kinds, 48))  # random directions stand for the pairs: a bag of hashed bigrams
+    directions = rng.normal(size=(kinds * kinds, 48))  # random directions stand for the pairs: a bag of hashed bigrams
 
     def bag(text: np.ndarray) -> np.ndarray:
         single = np.stack([(text == kind).sum(axis=1) for kind in range(1, kinds)], axis=1)
         left, right = text[:, :-1], text[:, 1:]
-        both = np.where((left > 0) & (right > 0), left * kinds + right, 0)
-        hashed = np.where((both > 0)[:, :, None], place[both], 0).sum(axis=1)
+        pairs = np.where((left > 0) & (right > 0), left * kinds + right, 0)
+        hashed = np.where((pairs > 0)[:, :, None], directions[pairs], 0).sum(axis=1)
         return np.concatenate([single, hashed / 4], axis=1)
 
-    text, labels = _reviews(6000, words, rng)
+    text, labels = _sample_reviews(6000, words, rng)
     model = MLPClassifier((48,), max_iter=60, random_state=0, alpha=1e-3).fit(bag(text[200:]), labels[200:])
     from shapeline.designs.design import enumerate_coalitions
 
@@ -154,26 +154,26 @@ def reviews(instances: int) -> Game:
     return build_game("reviews", np.array([value(bag(np.where(kept, text[i], 0)), i) for i in range(instances)]))
 
 
-def by_trees(name: str, model, predict: Callable, rows: np.ndarray, reference: np.ndarray) -> Game:
+def from_trees(name: str, model, predict: Callable, rows: np.ndarray, reference: np.ndarray) -> Game:
     """Return each row's game on a forest or boosted trees with one reference row, as one term per leaf."""
     reference = reference.astype(np.float32)
     games = []
     for row in rows.astype(np.float32):
         found: dict[tuple[frozenset, frozenset], float] = {}
-        for tree, scale, output in _trees(model):
-            for present, absent, leaf in _leaves(tree, 0, row, reference, frozenset(), frozenset()):
+        for tree, scale, output in _iterate_trees(model):
+            for present, absent, leaf in _iterate_leaves(tree, 0, row, reference, frozenset(), frozenset()):
                 found[present, absent] = found.get((present, absent), 0.0) + scale * tree.value[leaf].ravel()[output]
         none = frozenset()
-        game = _terms(rows.shape[1], found)
+        game = _build_terms(rows.shape[1], found)
         empty = predict(reference[None])[0] - game.value(np.zeros((1, rows.shape[1]), bool))[0]  # where boosting begins
         found[none, none] = found.get((none, none), 0.0) + empty
-        games.append(_terms(rows.shape[1], found))
+        games.append(_build_terms(rows.shape[1], found))
         masks = np.random.default_rng(0).random((50, rows.shape[1])) < 0.5
         assert np.allclose(games[-1].value(masks), predict(np.where(masks, row, reference)), atol=1e-6)
     return build_from_terms(name, games)
 
 
-def _trees(model) -> Iterator[tuple]:
+def _iterate_trees(model) -> Iterator[tuple]:
     """Return each tree, the factor of its leaves, and the index of the output in their values."""
     if hasattr(model, "learning_rate"):
         yield from ((tree.tree_, model.learning_rate, 0) for tree in model.estimators_.ravel())
@@ -181,23 +181,23 @@ def _trees(model) -> Iterator[tuple]:
         yield from ((tree.tree_, 1 / len(model.estimators_), 1) for tree in model.estimators_)
 
 
-def _leaves(tree, node: int, row, reference, present: frozenset, absent: frozenset) -> Iterator[tuple]:
+def _iterate_leaves(tree, node: int, row, reference, present: frozenset, absent: frozenset) -> Iterator[tuple]:
     """Return the leaves that a coalition can reach: the features that must be kept and masked for each."""
     feature = tree.feature[node]
     if feature < 0:
         yield present, absent, node
         return
-    own, other = (
+    on, off = (
         tree.children_left[node] if cells[feature] <= tree.threshold[node] else tree.children_right[node]
         for cells in (row, reference)
     )
-    if own == other or feature not in absent:
-        yield from _leaves(tree, own, row, reference, present | ({feature} if own != other else set()), absent)
-    if own != other and feature not in present:
-        yield from _leaves(tree, other, row, reference, present, absent | {feature})
+    if on == off or feature not in absent:
+        yield from _iterate_leaves(tree, on, row, reference, present | ({feature} if on != off else set()), absent)
+    if on != off and feature not in present:
+        yield from _iterate_leaves(tree, off, row, reference, present, absent | {feature})
 
 
-def _terms(d: int, found: dict) -> Terms:
+def _build_terms(d: int, found: dict) -> Terms:
     return Terms.of(d, list(found.values()), [sorted(p) for p, _ in found], [sorted(a) for _, a in found])
 
 
@@ -205,18 +205,20 @@ def forest(instances: int) -> Game:
     """Return terms of breast cancer: 30 columns, the probability of a random forest."""
     from sklearn.ensemble import RandomForestClassifier
 
-    rows, labels = _cancer()
+    rows, labels = _load_cancer()
     model = RandomForestClassifier(50, random_state=0, n_jobs=1).fit(rows[100:], labels[100:])
-    return by_trees("forest", model, lambda x: model.predict_proba(x)[:, 1], rows[:instances], rows[100:].mean(axis=0))
+    return from_trees(
+        "forest", model, lambda x: model.predict_proba(x)[:, 1], rows[:instances], rows[100:].mean(axis=0)
+    )
 
 
 def boosted(instances: int) -> Game:
     """Return terms of breast cancer: 30 columns, the margin of boosted trees of depth 3."""
     from sklearn.ensemble import GradientBoostingClassifier
 
-    rows, labels = _cancer()
+    rows, labels = _load_cancer()
     model = GradientBoostingClassifier(n_estimators=100, random_state=0).fit(rows[100:], labels[100:])
-    return by_trees("boosted", model, model.decision_function, rows[:instances], rows[100:].mean(axis=0))
+    return from_trees("boosted", model, model.decision_function, rows[:instances], rows[100:].mean(axis=0))
 
 
 def boosted_wide(instances: int) -> Game:
@@ -229,7 +231,7 @@ def boosted_wide(instances: int) -> Game:
     target = rows @ weights + 2 * rows[:, 0] * rows[:, 1] + 2 * rows[:, 2] * rows[:, 3] * (rows[:, 4] > 0)
     model = GradientBoostingRegressor(n_estimators=80, max_depth=4, max_features=30, random_state=0)
     model.fit(rows[100:], target[100:])
-    return by_trees("boosted, 100", model, model.predict, rows[:instances], rows[100:].mean(axis=0))
+    return from_trees("boosted, 100", model, model.predict, rows[:instances], rows[100:].mean(axis=0))
 
 
 def sparse_terms(instances: int, d: int = 40) -> Game:
@@ -239,19 +241,19 @@ def sparse_terms(instances: int, d: int = 40) -> Game:
     member = rng.random((instances, 60, d)).argsort(axis=-1).argsort(axis=-1) < size[..., None]
     weight = rng.normal(size=(instances, 60))
     none = np.zeros((60, d), bool)
-    return build_from_terms("terms, 40", [Terms(*one, none) for one in zip(weight, member, strict=True)])
+    return build_from_terms("terms, 40", [Terms(*arrays, none) for arrays in zip(weight, member, strict=True)])
 
 
 def cancer_sure(instances: int) -> Game:
     """Return tables of breast cancer: 10 groups, an overconfident network, whose log-probabilities have long tails."""
     from sklearn.neural_network import MLPClassifier
 
-    rows, labels = _cancer()
+    rows, labels = _load_cancer()
     model = MLPClassifier((16,), solver="lbfgs", alpha=0.1, max_iter=1000, random_state=0)
     model.fit(rows[100:], labels[100:])
     groups = [np.array([i, i + 10, i + 20]) for i in range(10)]
     predict = log_probability(model, rows[:100])
-    return by_column("cancer, sure", predict, rows[:100], rows[100:].mean(axis=0), groups, instances)
+    return from_groups("cancer, sure", predict, rows[:100], rows[100:].mean(axis=0), groups, instances)
 
 
 def digits_sure(instances: int) -> Game:
@@ -276,8 +278,8 @@ def digits_sure(instances: int) -> Game:
                 optimiser.zero_grad()
                 nn.functional.cross_entropy(model(pictures[batch]), labels[batch]).backward()
                 optimiser.step()
-    place = np.arange(64)
-    kept = torch.tensor(enumerate_coalitions(16, "digits, sure")[:, place // 16 * 4 + place % 8 // 2])
+    cells = np.arange(64)
+    kept = torch.tensor(enumerate_coalitions(16, "digits, sure")[:, cells // 16 * 4 + cells % 8 // 2])
     reference, tables = pictures[200:].mean(dim=0), []
     with torch.no_grad():
         for one in pictures[:instances]:

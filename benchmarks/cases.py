@@ -126,8 +126,7 @@ QUICK = {
 
 
 def raw(case: Case) -> tuple[ExecutionBackend, Run]:
-    """The model alone in its fastest backend and batch, repeatedly on one resident batch, or one per thread of ONNX
-    Runtime."""
+    """Return the fastest backend and a run of the model alone on one resident batch, or one per ONNX thread."""
     forwards, at_once = _torch(case) if case.framework == "torch" else _tensorflow(case)
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     best: dict[tuple[str, int], float] = {}

@@ -31,14 +31,14 @@ def read_scores(experiment: Path) -> pd.DataFrame | None:
         entry, _, variant = folder.name.partition("@")
         rows = scores.read(sorted(folder.glob("*.parquet"))).assign(method=entry)
         if variant and not variant.startswith("seed") and rows["randomised_layers"].isna().all():  # before schema 3
-            rows["randomised_layers"] = _drawn_layers(experiment, variant)
-        told = [json.loads(details) if isinstance(details, str) else {} for details in rows["details"]]
-        numbers = pd.DataFrame([{k: v for k, v in each.items() if isinstance(v, int | float)} for each in told])
+            rows["randomised_layers"] = _count_drawn_layers(experiment, variant)
+        details = [json.loads(details) if isinstance(details, str) else {} for details in rows["details"]]
+        numbers = pd.DataFrame([{k: v for k, v in each.items() if isinstance(v, int | float)} for each in details])
         frames.append(rows.drop(columns="details").join(numbers.add_prefix("details ")))
     return pd.concat(frames, ignore_index=True) if frames else None
 
 
-def _drawn_layers(experiment: Path, variant: str) -> int:
+def _count_drawn_layers(experiment: Path, variant: str) -> int:
     [card] = experiment.parent.glob(f"models/*@{variant}/card.json")
     return len(json.loads(card.read_text())["drawn"])
 
@@ -52,7 +52,7 @@ def read_measured(experiment: Path) -> pd.DataFrame | None:
             entry, _, seed = path.stem.partition("@seed")
             rows = rows.assign(metric=path.parent.name, method=entry, training_seed=int(seed or 0))
         frames.append(rows)
-    return _without_seconds(pd.concat(frames, ignore_index=True)) if frames else None
+    return _drop_seconds(pd.concat(frames, ignore_index=True)) if frames else None
 
 
 def read_compared(experiment: Path) -> pd.DataFrame | None:
@@ -62,7 +62,7 @@ def read_compared(experiment: Path) -> pd.DataFrame | None:
         rows = _read(path)
         if "mean" in rows:
             frames.append(rows if "metric" in rows else rows.assign(metric=path.stem))
-    return _without_seconds(pd.concat(frames, ignore_index=True)) if frames else None
+    return _drop_seconds(pd.concat(frames, ignore_index=True)) if frames else None
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -71,21 +71,21 @@ def _read(path: Path) -> pd.DataFrame:
     return rows.assign(statistic=rows["statistic"].replace(OLD_STATISTICS)) if "statistic" in rows else rows
 
 
-def _without_seconds(rows: pd.DataFrame) -> pd.DataFrame:
+def _drop_seconds(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["statistic"] != "seconds"]
 
 
-def differences(old: pd.DataFrame, new: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, int, float]]:
+def compare_columns(old: pd.DataFrame, new: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, int, float]]:
     """Yield each numeric column with how many of its numbers differ, and the largest relative difference; as the column
     "keys" how many keys lack a partner."""
     sides = [side.assign(turn=side.groupby(keys, dropna=False).cumcount()) for side in (old, new)]
-    both = sides[0].merge(sides[1], on=[*keys, "turn"], how="outer", suffixes=("", " new"), indicator=True)
-    yield "keys", int((both["_merge"] != "both").sum()), 0.0
-    both = both[both["_merge"] == "both"]
-    for column in (name for name in old if name not in (*keys, "seconds") and f"{name} new" in both):
-        pairs = both[column], both[f"{column} new"]
+    merged = sides[0].merge(sides[1], on=[*keys, "turn"], how="outer", suffixes=("", " new"), indicator=True)
+    yield "keys", int((merged["_merge"] != "both").sum()), 0.0
+    merged = merged[merged["_merge"] == "both"]
+    for column in (name for name in old if name not in (*keys, "seconds") and f"{name} new" in merged):
+        pairs = merged[column], merged[f"{column} new"]
         if column in LISTS:
-            a, b = (_flat(side, other) for side, other in (pairs, pairs[::-1]))
+            a, b = (_concatenate(side, other) for side, other in (pairs, pairs[::-1]))
         elif all(pd.api.types.is_numeric_dtype(side) for side in pairs):
             a, b = (side.to_numpy(float) for side in pairs)
         else:
@@ -96,11 +96,11 @@ def differences(old: pd.DataFrame, new: pd.DataFrame, keys: list[str]) -> Iterat
         yield column, int((apart != 0).sum()), float(np.nan_to_num(apart, nan=np.inf).max(initial=0))
 
 
-def _flat(lists: pd.Series, others: pd.Series) -> np.ndarray:
+def _concatenate(lists: pd.Series, others: pd.Series) -> np.ndarray:
     """Return all numbers of a column of lists; NaN, as many as the other side has, for one that is missing."""
     parts = [
-        np.full(0 if other is None else len(other), np.nan) if own is None else own
-        for own, other in zip(lists, others, strict=True)
+        np.full(0 if other is None else len(other), np.nan) if numbers is None else numbers
+        for numbers, other in zip(lists, others, strict=True)
     ]
     return np.concatenate(parts).astype(float) if parts else np.zeros(0)
 
@@ -110,27 +110,27 @@ def main() -> int:
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("--tolerance", type=float, default=0.0)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     failed = False
     kinds = (
         ("scores", read_scores, SCORE_KEYS),
         ("measured", read_measured, MEASURED_KEYS),
         ("compared", read_compared, COMPARED_KEYS),
     )
-    names = sorted({path.parent.name for side in (asked.old, asked.new) for path in side.glob("*/instances.parquet")})
+    names = sorted({path.parent.name for side in (args.old, args.new) for path in side.glob("*/instances.parquet")})
     for name in names:
         for kind, read, keys in kinds:
-            old, new = (read(side / name) for side in (asked.old, asked.new))
+            old, new = (read(side / name) for side in (args.old, args.new))
             if old is None or new is None:
                 failed |= (old is None) != (new is None)
                 print(f"{name} {kind}: {'absent' if old is None and new is None else 'absent on one side'}")
                 continue
-            found = [*differences(old, new, keys)]
-            wrong = [part for part in found if (part[1] and not part[2]) or part[2] > asked.tolerance]
+            found = [*compare_columns(old, new, keys)]
+            wrong = [part for part in found if (part[1] and not part[2]) or part[2] > args.tolerance]
             failed |= bool(wrong)
             largest = max(apart for *_, apart in found)
-            told = "; ".join(f"{column}: {count} differ by up to {apart:.1e}" for column, count, apart in wrong)
-            print(f"{name} {kind}: {len(old)} rows, largest difference {largest:.1e} {told and '— ' + told}")
+            columns = "; ".join(f"{column}: {count} differ by up to {apart:.1e}" for column, count, apart in wrong)
+            print(f"{name} {kind}: {len(old)} rows, largest difference {largest:.1e} {columns and '— ' + columns}")
     return int(failed)
 
 

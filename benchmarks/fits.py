@@ -56,8 +56,8 @@ def main() -> None:
     apart = measured.sub(measured["uniform"], axis=0)
     for fit in FITS:
         mean, difference = (intervals(table[[fit]].to_numpy()).loc[0] for table in (measured, apart))
-        told = "{mean:.2f} ({low:.2f} to {high:.2f})"
-        print(f"{fit:8} {told.format(**mean)}, uniform's plus {told.format(**difference)}")
+        template = "{mean:.2f} ({low:.2f} to {high:.2f})"
+        print(f"{fit:8} {template.format(**mean)}, uniform's plus {template.format(**difference)}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from shapeline.statistics import accuracy
 from shapeline.statistics.accuracy import Game, Terms, build_from_terms, build_game
 
 
-def of_run(experiment: str, instances: int) -> np.ndarray:
+def read_run(experiment: str, instances: int) -> np.ndarray:
     """Return values (n, 2^d) of the default run's model on the first instances of one of its experiments."""
     import yaml
 
@@ -27,24 +27,24 @@ def of_run(experiment: str, instances: int) -> np.ndarray:
     from shapeline.workflow import jobs, runs
 
     config = validation.load(yaml.safe_load(Path("config.yaml").read_text(encoding="utf-8")))
-    asked = jobs.attribute_settings(config, experiment, "exact")
+    settings = jobs.attribute_settings(config, experiment, "exact")
     entry = config.experiments[experiment]
     context = load_context(
         runs.name_model_files(config, entry.model)["weights"],
         runs.list_prepared_files(config.models[entry.model].dataset)["arrays"],
-        game_of(asked),
+        game_of(settings),
         "cpu",
     )
     selected = scores.read_table(f"{config.results}/{experiment}/instances.parquet")[:instances]
     inputs = context.inputs(selected)
     [(features, _)] = context.buckets(inputs, selected)
-    game = context.game(game_of(asked).value).having(features=features)
+    game = context.game(game_of(settings).value).having(features=features)
     masks = (np.arange(2**features.d)[:, None] >> np.arange(features.d) & 1).astype(bool)
     return game.values(inputs, masks, read_targets(selected))
 
 
 def deep(d: int, terms: int, most: int, seed: int) -> Terms:
-    """Terms of 1 to `most` features drawn by seed, a third of each term's features having to be absent."""
+    """Return random terms of 1 to `most` features, of which a third must be absent."""
     rng = np.random.default_rng(seed)
     members = [rng.choice(d, rng.integers(1, most + 1), replace=False) for _ in range(terms)]
     turned = [rng.random(len(one)) < 1 / 3 for one in members]
@@ -57,8 +57,8 @@ def deep(d: int, terms: int, most: int, seed: int) -> Terms:
 
 
 def sentence(seed: int, words: int = 200) -> Terms:
-    """A text: every eighth word speaks, a third of these only beside the word before, and two fifths are turned by the
-    words after and two before together."""
+    """Return a text: every eighth word counts, a third of these only with the word before; two fifths are inverted by
+    the words after and two before together."""
     rng = np.random.default_rng(seed)
     speaks = np.arange(3, words - 3, 8) + rng.integers(-2, 3, size=len(range(3, words - 3, 8)))
     weight = rng.standard_t(3, size=len(speaks))
@@ -76,7 +76,7 @@ def sentence(seed: int, words: int = 200) -> Terms:
 
 
 def picture(seed: int, side: int = 28) -> Terms:
-    """An image of 28 x 28 pixels: corners of strokes count where four pixels are there, or one of two is."""
+    """Return an image of 28 x 28 pixels: a corner of a stroke counts with four pixels present, or one of two."""
     rng = np.random.default_rng(seed)
     place = np.arange(side * side).reshape(side, side)
     corners = [(r, c) for r in range(4, 23, 2) for c in range(6, 21, 2) if rng.random() < 0.5]
@@ -95,30 +95,30 @@ def picture(seed: int, side: int = 28) -> Terms:
     )
 
 
-def games() -> Iterator[Game]:
+def iterate_games() -> Iterator[Game]:
     """Return all games of the file."""
     made = accuracy_games
-    yield build_game("digits, CNN", of_run("digits", 2), "pictures")
-    yield named(made.digits(2), "digits, dense network", "pictures")
-    yield build_game("cancer, 16 reference rows", of_run("cancer", 8), "columns")
-    yield named(made.cancer(8, logistic=True), "cancer, logistic", "columns")
-    yield named(made.wine(4), "wine", "columns")
-    yield named(made.diabetes(8), "diabetes", "columns")
-    yield build_game("a sentence, CNN", of_run("reviews_sentence", 1), "words")
-    yield named(made.reviews(3), "reviews", "words")
-    yield named(made.forest(2), "forest", "trees")
-    yield named(made.boosted(2), "boosted trees", "trees")
-    yield named(made.boosted_wide(2), "boosted trees, 100 columns", "trees")
-    yield named(made.sparse_terms(2), "terms of 1 to 6 of 40", "deep")
+    yield build_game("digits, CNN", read_run("digits", 2), "pictures")
+    yield name_game(made.digits(2), "digits, dense network", "pictures")
+    yield build_game("cancer, 16 reference rows", read_run("cancer", 8), "columns")
+    yield name_game(made.cancer(8, logistic=True), "cancer, logistic", "columns")
+    yield name_game(made.wine(4), "wine", "columns")
+    yield name_game(made.diabetes(8), "diabetes", "columns")
+    yield build_game("a sentence, CNN", read_run("reviews_sentence", 1), "words")
+    yield name_game(made.reviews(3), "reviews", "words")
+    yield name_game(made.forest(2), "forest", "trees")
+    yield name_game(made.boosted(2), "boosted trees", "trees")
+    yield name_game(made.boosted_wide(2), "boosted trees, 100 columns", "trees")
+    yield name_game(made.sparse_terms(2), "terms of 1 to 6 of 40", "deep")
     yield build_from_terms("terms of 1 to 12 of 30", [deep(30, 40, 12, seed) for seed in range(2)], "deep")
     yield build_from_terms("a text of 200 words", [sentence(seed) for seed in range(2)], "wide")
     yield build_from_terms("an image of 784 pixels", [picture(0)], "wide")
 
 
-def named(game: Game, name: str, kind: str) -> Game:
+def name_game(game: Game, name: str, kind: str) -> Game:
     """Return a game of the benchmark with the name of the file."""
     return dataclasses.replace(game, name=name, kind=kind)
 
 
 if __name__ == "__main__":
-    accuracy.write(games(), accuracy.STORED)
+    accuracy.write(iterate_games(), accuracy.STORED)

@@ -57,19 +57,18 @@ def main() -> None:
     module, absent = Timed(model.module), reference.rows[0]
     runs: dict[str, Callable[[], list]] = {
         "one at a time": lambda: [
-            two_nodes_a_batch(module, x, absent, arguments.threshold, arguments.tolerance) for x in inputs
+            explain_by_pairs(module, x, absent, arguments.threshold, arguments.tolerance) for x in inputs
         ],
         "one at a time, engine": lambda: [
-            explained(model, inputs[i : i + 1], reference, targets[:1], backend, arguments)[0]
-            for i in range(len(inputs))
+            explain(model, inputs[i : i + 1], reference, targets[:1], backend, arguments)[0] for i in range(len(inputs))
         ],
-        "batched, plain form": lambda: explained(
+        "batched, plain form": lambda: explain(
             model, inputs, reference, targets, ExecutionBackend("plain", backend.batch), arguments
         ),
-        "batched": lambda: explained(model, inputs, reference, targets, backend, arguments),
+        "batched": lambda: explain(model, inputs, reference, targets, backend, arguments),
         "Partition": lambda: [
             methods.score_partition(
-                asked(model, inputs, reference, backend), inputs[i : i + 1], targets[:1], EVALUATIONS
+                build_game(model, inputs, reference, backend), inputs[i : i + 1], targets[:1], EVALUATIONS
             )
             for i in range(len(inputs))
         ],
@@ -149,15 +148,15 @@ class Timed:
         return logits
 
 
-def asked(model, inputs, reference, backend) -> Game:
+def build_game(model, inputs, reference, backend) -> Game:
     cells = np.arange(np.prod(inputs.shape[2:]), dtype=np.int32).reshape(inputs.shape[2:])
     features = Features("pixel", cells.shape, np.broadcast_to(cells, inputs.shape[1:]))
     return Game(model, reference, features, "probability", backend)
 
 
-def explained(model, inputs, reference, targets, backend, arguments) -> list[HShap]:
+def explain(model, inputs, reference, targets, backend, arguments) -> list[HShap]:
     growth = methods.Growth(arguments.threshold, tolerance=arguments.tolerance)
-    return methods.explain_grid(asked(model, inputs, reference, backend), inputs, targets, MIN_SIZE, growth)
+    return methods.explain_grid(build_game(model, inputs, reference, backend), inputs, targets, MIN_SIZE, growth)
 
 
 def partition_of_shap(module: Timed, inputs: np.ndarray, absent: np.ndarray) -> Callable[[], list]:
@@ -174,7 +173,7 @@ def partition_of_shap(module: Timed, inputs: np.ndarray, absent: np.ndarray) -> 
     return lambda: [explainer(x[None], max_evals=EVALUATIONS, fixed_context=0, silent=True) for x in pictures]
 
 
-def two_nodes_a_batch(module: Timed, x, absent, threshold: float, tolerance: float) -> tuple[int, int]:
+def explain_by_pairs(module: Timed, x, absent, threshold: float, tolerance: float) -> tuple[int, int]:
     """One image's tree, two nodes at a time, 16 rows a node, masks whole: relevant leaves and rows evaluated."""
     device = module.device
     x, absent = torch.from_numpy(x).to(device), torch.from_numpy(absent).to(device)
@@ -182,7 +181,7 @@ def two_nodes_a_batch(module: Timed, x, absent, threshold: float, tolerance: flo
     nodes, leaves, rows = [(0, x.shape[1], 0, x.shape[2])], 0, 0
     while nodes:
         pair, nodes = nodes[:2], nodes[2:]
-        children = [quadrants(node) for node in pair]
+        children = [split_quadrants(node) for node in pair]
         masks = torch.zeros((len(pair), 16, *x.shape[1:]), dtype=torch.bool, device=device)
         for mask, parts in zip(masks, children, strict=True):
             for place, (top, bottom, left, right) in enumerate(parts):
@@ -203,7 +202,7 @@ def two_nodes_a_batch(module: Timed, x, absent, threshold: float, tolerance: flo
     return leaves, rows
 
 
-def quadrants(node: tuple[int, int, int, int]) -> list[tuple[int, int, int, int]]:
+def split_quadrants(node: tuple[int, int, int, int]) -> list[tuple[int, int, int, int]]:
     top, bottom, left, right = node
     middle, centre = (top + bottom) // 2, (left + right) // 2
     return [(a, b, c, d) for a, b in ((top, middle), (middle, bottom)) for c, d in ((left, centre), (centre, right))]

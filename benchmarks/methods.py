@@ -17,7 +17,7 @@ SHARED = 100  # instances of a job, which share the making of one design
 FAMILIES = ("coalitions", "hierarchical", "gradients")  # what needs no data; benchmarks/influence.py measures the rest
 
 
-def settings_of(name: str, case: Case) -> dict:
+def build_settings(name: str, case: Case) -> dict:
     """Return a method's settings on a case: defaults, a graph where the features have none, windows that fit a grid."""
     accepted, settings = METHODS[name].parameters.model_fields, {"method": name}
     if "graph" in accepted and case.features.kind == "column":
@@ -50,9 +50,9 @@ def design_seconds(case: Case, settings: dict) -> float:
     return time.perf_counter() - start
 
 
-def run_of(name: str, case: Case) -> Run:
+def build_run(name: str, case: Case) -> Run:
     """Return the run that explains the case's instances, with their share of a design that SHARED instances share."""
-    settings = settings_of(name, case)
+    settings = build_settings(name, case)
 
     def run() -> tuple[float, int]:
         making = design_seconds(case, settings)
@@ -71,7 +71,7 @@ def fitting(case: Case) -> tuple[dict[str, Run], dict[str, str]]:
         if reason := _unfit(name, case):
             left_out[name] = reason
             continue
-        runs[name] = run_of(name, case)
+        runs[name] = build_run(name, case)
     return runs, left_out
 
 
@@ -89,7 +89,7 @@ def _unfit(name: str, case: Case) -> str | None:
         if holds():
             return reason
     try:
-        explain(case, settings_of(name, case))
+        explain(case, build_settings(name, case))
     except ShapelineError as error:
         return str(error)
     return None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.accuracy import METHODS, run, seeds
+from benchmarks.accuracy import METHODS, list_seeds, run
 from benchmarks.accuracy_games import game, parser
 from shapeline.designs.design import enumerate_coalitions
 from shapeline.designs.gaussian_process import draw_pairs
@@ -54,7 +54,7 @@ def oracle(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray
     odd = size % 2 == 1
     share = 2 * members[odd].T / size[odd]  # of an interaction's coefficient, of each feature (d, T)
     scores = np.zeros((n, d))
-    for i, seed in enumerate(seeds(draw, n)):
+    for i, seed in enumerate(list_seeds(draw, n)):
         prior = np.zeros(2**d)
         prior[odd] = variances((transform(table[i]) / 2**d)[odd] ** 2, members[odd])
         spread = np.zeros((d, 2**d))
@@ -72,13 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     options = parser(__doc__, GAMES, instances=20, draws=5)
     options.add_argument("--budgets", nargs="+", type=int, default=[4, 8, 16], help="multiples of d")
-    asked = options.parse_args(arguments)
+    args = options.parse_args(arguments)
     print(f"{'game':14s} budget  gp_shapley  oracle")
-    for name in asked.games:
-        played = game(name, asked.instances)
-        for times in asked.budgets:
+    for name in args.games:
+        played = game(name, args.instances)
+        for times in args.budgets:
             ways = {"kernel": METHODS["kernel_shap"], "process": METHODS["gp_shapley"], "oracle": oracle}
-            found = {way: run(played, method, times * played.d, asked.draws).rmse() for way, method in ways.items()}
+            found = {way: run(played, method, times * played.d, args.draws).rmse() for way, method in ways.items()}
             print(
                 f"{name:14s} {times:3d} d   {found['process'] / found['kernel']:.2f}        "
                 f"{found['oracle'] / found['kernel']:.2f}",

@@ -20,53 +20,53 @@ GAMES = ("cancer", "wine", "diabetes", "reviews", "digits", "cancer, sure", "dig
 BUDGETS = (4, 8, 16, 32)
 
 
-def by_process(tables: np.ndarray, d: int, budget: int, draw: int, index: str) -> list[np.ndarray | None]:
+def run_gp(tables: np.ndarray, d: int, budget: int, draw: int, index: str) -> list[np.ndarray | None]:
     """Return main effects (n, d) and pairs (n, d (d-1) / 2) with their standard errors, by one sample per instance."""
     masks = np.array([designs.gp_interactions(d, budget, 1000 * draw + i, index).masks for i in range(len(tables))])
     return list(read_stack(masks, np.take_along_axis(tables, masks @ (1 << np.arange(d)), axis=1), index))
 
 
-def along_orders(tables: np.ndarray, d: int, budget: int, draw: int, index: str) -> list[np.ndarray]:
+def run_walks(tables: np.ndarray, d: int, budget: int, draw: int, index: str) -> list[np.ndarray]:
     """Return pairs of `sample_interactions` and their standard errors, NaN where unknown."""
-    found, spread = [], []
+    found, standard_errors = [], []
     for place, own in enumerate(tables):
         design = designs.sample_interactions(d, budget, 1000 * draw + place, index)
         values = own[None, design.masks @ (1 << np.arange(d))]
         found.append(design.attribute_pairs(values)[0])
-        told = read_sample_interactions(design, values, index)[2]
-        spread.append(np.full(len(found[-1]), np.nan) if told is None else told[0])
-    return [np.array(found), np.array(spread)]
+        uncertainty = read_sample_interactions(design, values, index)[2]
+        standard_errors.append(np.full(len(found[-1]), np.nan) if uncertainty is None else uncertainty[0])
+    return [np.array(found), np.array(standard_errors)]
 
 
-def holds(truth: np.ndarray, runs: Sequence[Sequence[np.ndarray]]) -> str:
+def coverage(truth: np.ndarray, runs: Sequence[Sequence[np.ndarray]]) -> str:
     """Return coverage and predicted over actual RMSE of runs, each of estimates and standard errors."""
-    wrong, spread = np.array([found - truth for found, _ in runs]), np.array([one for _, one in runs])
-    inside = np.abs(wrong) <= 1.96 * spread + 1e-9
-    return f"{inside.mean():.3f} {np.sqrt((spread**2).mean() / (wrong**2).mean()):.2f}"
+    wrong, standard_errors = np.array([found - truth for found, _ in runs]), np.array([run for _, run in runs])
+    inside = np.abs(wrong) <= 1.96 * standard_errors + 1e-9
+    return f"{inside.mean():.3f} {np.sqrt((standard_errors**2).mean() / (wrong**2).mean()):.2f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     options = parser(__doc__, GAMES, instances=10, draws=2)
     options.add_argument("--index", choices=INDICES, default="k_sii")
-    asked = options.parse_args(arguments)
-    for name in asked.games:
-        played = game(name, asked.instances)
-        d, tables, exact = played.d, played.stored, designs.shapley_interactions(played.d, asked.index)
+    args = options.parse_args(arguments)
+    for name in args.games:
+        played = game(name, args.instances)
+        d, tables, exact = played.d, played.stored, designs.shapley_interactions(played.d, args.index)
         in_order = tables[:, exact.masks @ (1 << np.arange(d))]
-        own, pairs = exact.attribute(in_order), exact.attribute_pairs(in_order)
+        own_pairs, pairs = exact.attribute(in_order), exact.attribute_pairs(in_order)
         for times in BUDGETS:
             if times * d > 0.7 * 2**d:
                 continue
-            runs = [by_process(tables, d, times * d, draw, asked.index) for draw in range(asked.draws)]
-            told = [holds(pairs, [run[2:] for run in runs])]
-            if asked.index == "k_sii":
-                told.append(holds(own, [run[:2] for run in runs]))
+            runs = [run_gp(tables, d, times * d, draw, args.index) for draw in range(args.draws)]
+            columns = [coverage(pairs, [run[2:] for run in runs])]
+            if args.index == "k_sii":
+                columns.append(coverage(own_pairs, [run[:2] for run in runs]))
             if times * d >= sample_interactions_minimum(d):
-                told.append(
-                    holds(pairs, [along_orders(tables, d, times * d, draw, asked.index) for draw in range(asked.draws)])
+                columns.append(
+                    coverage(pairs, [run_walks(tables, d, times * d, draw, args.index) for draw in range(args.draws)])
                 )
-            print(f"{name:14s} {times:3d}d   {'   '.join(told)}", flush=True)
+            print(f"{name:14s} {times:3d}d   {'   '.join(columns)}", flush=True)
 
 
 if __name__ == "__main__":

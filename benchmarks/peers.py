@@ -131,7 +131,7 @@ def version(peer: Peer) -> str | None:
     return importlib.metadata.version(peer.package) if importlib.util.find_spec(peer.package) else None
 
 
-def chosen(case: Case) -> dict[str, Peer]:
+def choose_peers(case: Case) -> dict[str, Peer]:
     """Return the peers for the case's kind of data."""
     kind = True if case.words else False if len(case.shape) == 3 else None
     return {name: peer for name, peer in PEERS.items() if peer.text is None or peer.text == kind}

@@ -57,9 +57,9 @@ def memory(framework: str, evaluations: int) -> dict[str, float]:
     masks = np.random.default_rng(1).integers(0, 2, (evaluations, features.d), dtype=bool)
     form = ExecutionBackend("plain" if framework == "tensorflow" else "onnx", 256)
     values = Game(model, Reference(inputs), features, backend=form).values(inputs, masks)
-    asked = masks.nbytes + values.nbytes
+    array_bytes = masks.nbytes + values.nbytes
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"most": most / 2**10, "asked": asked / 2**20}
+    return {"most": most / 2**10, "asked": array_bytes / 2**20}
 
 
 if __name__ == "__main__":

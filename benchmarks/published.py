@@ -47,7 +47,7 @@ def read_table(path: Path) -> np.ndarray:
     return table
 
 
-def linear(method: Callable) -> Estimate:
+def wrap_estimator(method: Callable) -> Estimate:
     """Return the estimates of a method with fixed weights, a sample per game."""
 
     def estimate(value: Callable, d: int, budget: int, seeds: Sequence[int]) -> np.ndarray:
@@ -65,14 +65,14 @@ def gaussian(value: Callable, d: int, budget: int, seeds: Sequence[int]) -> np.n
 
 
 ESTIMATORS: dict[str, Estimate] = {
-    "leverage_shap": linear(designs.leverage_shap),
-    "kernel_shap": linear(designs.kernel_shap),
+    "leverage_shap": wrap_estimator(designs.leverage_shap),
+    "kernel_shap": wrap_estimator(designs.kernel_shap),
     "gp_shapley": gaussian,
 }
 SHOWN = ("RegressionMSR", "best", "LeverageSHAP", *ESTIMATORS)
 
 
-def errors(games: np.ndarray, budget: int, draws: int) -> dict[str, float]:
+def measure_errors(games: np.ndarray, budget: int, draws: int) -> dict[str, float]:
     """Return the mean squared error of each estimator on games (n, 2^d), over features, games and draws."""
     n, d = len(games), games.shape[1].bit_length() - 1
     exact, bits = designs.shapley(d).attribute(games), 1 << np.arange(d)
@@ -90,7 +90,7 @@ def errors(games: np.ndarray, budget: int, draws: int) -> dict[str, float]:
     return found
 
 
-def rival_errors(environment: Path, games: np.ndarray, budgets: Sequence[int], draws: int) -> dict[int, dict]:
+def measure_rivals(environment: Path, games: np.ndarray, budgets: Sequence[int], draws: int) -> dict[int, dict]:
     """Return by budget the mean squared error of each approximator of shapiq on games (n, 2^d)."""
     exact = designs.shapley(games.shape[1].bit_length() - 1).attribute(games)
     scored = rivals.score_games(environment, games, budgets, draws)
@@ -111,16 +111,16 @@ def measure(folder: Path, draws: int, most: int, largest: int, environment: Path
         d = int(of_family["n_players"].iloc[0])
         of_family = of_family[of_family["used_budget"] < min(2**d, largest + 1)]
         budgets = sorted(of_family["used_budget"].unique().tolist())
-        of_rivals = rival_errors(environment, games, budgets, draws) if environment else {}
+        of_rivals = measure_rivals(environment, games, budgets, draws) if environment else {}
         for budget, cells in of_family.groupby("used_budget"):
             theirs = cells.set_index("approximator")["MSE_mean"]
-            of_us = errors(games, int(budget), draws) | of_rivals.get(budget, {})
+            of_us = measure_errors(games, int(budget), draws) | of_rivals.get(budget, {})
             rows.append({"family": family, "d": d, "budget": budget, "best": theirs.min(), **theirs, **of_us})
-            print(line(rows[-1]), flush=True)
+            print(format_line(rows[-1]), flush=True)
     return pd.DataFrame(rows)
 
 
-def line(row: dict) -> str:
+def format_line(row: dict) -> str:
     """Return a row as a line of the table."""
     shown = (*SHOWN, *(name for name in row if name.startswith("shapiq ")))
     numbers = (f"{row[name]:>13.3e}" if name in row else f"{'–':>13}" for name in shown)

@@ -122,8 +122,8 @@ def approximate(name: str, table: np.ndarray, budget: int, seed: int) -> np.ndar
 
 def main(given: str, found: str) -> None:
     """Write the scores of all approximators and draws; name one that fails on standard error, and leave it out."""
-    with np.load(given) as asked:
-        tables, budgets, draws = asked["tables"], asked["budgets"].tolist(), int(asked["draws"])
+    with np.load(given) as archive:
+        tables, budgets, draws = archive["tables"], archive["budgets"].tolist(), int(archive["draws"])
     seeds, scores = np.arange(draws * len(tables)).reshape(draws, -1), {}
     for name, budget in ((name, budget) for name in NAMES for budget in budgets):
         try:

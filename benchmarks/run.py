@@ -48,7 +48,7 @@ def main() -> None:
         keep_freed_memory()  # as every job does
         name = arguments.worker
         alone = {"growth": scaling.measure, "tables": tables.measure}
-        measured = alone[name](arguments.quick) if name in alone else of_case(name, arguments.quick)
+        measured = alone[name](arguments.quick) if name in alone else run_case(name, arguments.quick)
         print(json.dumps(measured))
         return
     names = [*(cases.QUICK if arguments.quick else cases.CASES), *PARTS]
@@ -61,7 +61,7 @@ def main() -> None:
         print(f"{time.time() - began:5.0f} s  {name}", flush=True)
         if name == "growth":
             points = worker(name, arguments)
-            rows += exponents(pd.DataFrame(points))
+            rows += fit_exponents(pd.DataFrame(points))
         elif name == "tables":
             rows += worker(name, arguments)
         elif name == "memory":
@@ -76,7 +76,7 @@ def main() -> None:
     facts = {
         **{"processors": len(os.sched_getaffinity(0)), "threads": arguments.threads, "machine": platform.machine()},
         **{"system": platform.system(), "python": platform.python_version()},
-        "versions": {package: importlib.metadata.version(package) for package in PACKAGES if installed(package)},
+        "versions": {package: importlib.metadata.version(package) for package in PACKAGES if is_installed(package)},
         **{"load_before": round(load, 2), "seconds": round(seconds), "quick": arguments.quick},
     }
     folder = arguments.output / "quick" if arguments.quick else arguments.output
@@ -95,14 +95,14 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
 # --- processes ----------------------------------------------------------------------------------------------------
 
 
-def fresh(module: str, words: list[str], threads: int) -> str:
+def spawn(module: str, words: list[str], threads: int) -> str:
     """Return the last line that `python -m module words` prints; its errors are passed on."""
     count = str(threads)
     environment = {**os.environ, "OMP_NUM_THREADS": count, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
@@ -114,7 +114,7 @@ def fresh(module: str, words: list[str], threads: int) -> str:
 
 def worker(name: str, arguments: argparse.Namespace):
     words = ["--worker", name, *(["--quick"] if arguments.quick else [])]
-    return json.loads(fresh("benchmarks.run", words, arguments.threads))
+    return json.loads(spawn("benchmarks.run", words, arguments.threads))
 
 
 def memory(arguments: argparse.Namespace) -> list[dict]:
@@ -124,7 +124,7 @@ def memory(arguments: argparse.Namespace) -> list[dict]:
         own = []
         for evaluations in EVALUATIONS[: 1 if arguments.quick else None]:
             words = ["memory", framework, str(evaluations)]
-            used = json.loads(fresh("benchmarks.processes", words, arguments.threads))
+            used = json.loads(spawn("benchmarks.processes", words, arguments.threads))
             own.append(used["most"] - used["asked"])
             row = {"part": "memory", "case": f"mnist_cnn {framework}", "what": "engine", "evaluations": evaluations}
             row |= {"peak_mib": used["most"], "note": f"{used['asked']:.1f} MiB of it masks and values"}
@@ -146,13 +146,13 @@ def start_up(arguments: argparse.Namespace) -> list[dict]:
         for _ in range(turns):
             for framework in FRAMEWORKS:
                 began = time.time()
-                took = json.loads(fresh("benchmarks.processes", ["start-up", framework, weights], arguments.threads))
+                took = json.loads(spawn("benchmarks.processes", ["start-up", framework, weights], arguments.threads))
                 times = [began, *(took[key] for key in ("imported", "loaded", "calibrated"))]
                 steps[framework].append([*np.diff(times), times[-1] - times[0]])
     return [
         {
             **{"part": "start-up", "case": f"mnist_cnn {framework}", "what": what, "turns": turns},
-            **told("seconds", part),
+            **summarise("seconds", part),
         }
         for framework, seconds in steps.items()
         for what, part in zip(
@@ -164,7 +164,7 @@ def start_up(arguments: argparse.Namespace) -> list[dict]:
 # --- one case -----------------------------------------------------------------------------------------------------
 
 
-def of_case(name: str, quick: bool) -> dict:
+def run_case(name: str, quick: bool) -> dict:
     """Return the rows of a case, and the methods that do not fit it with the reason."""
     case, turns = (cases.QUICK if quick else cases.CASES)[name], 2 if quick else TURNS
     backend, raw = cases.raw(case)
@@ -178,20 +178,20 @@ def of_case(name: str, quick: bool) -> dict:
     used = {"engine": case.row_backend, "engine, windows": case.backend}
     for what, timed in list(times.items())[1:]:
         rows.append({**base, "part": "engine", "what": what, **seconds(timed, case.engine_instances)})
-        rows[-1] |= against("times_raw", timed, times["raw"], ENGINE_GOAL)
+        rows[-1] |= compare("times_raw", timed, times["raw"], ENGINE_GOAL)
         rows[-1]["note"] = f"{used[what].name}, {used[what].batch} a call" + (f"; d = {d}" if what == "engine" else "")
 
     fitting, left_out = methods.fitting(case)
     times = take_turns({"raw": raw, **fitting}, turns, warm=True)  # fitting ran each once
     for what in fitting:
         rows.append({**base, "part": "method", "what": what, **seconds(times[what], case.instances)})
-        rows[-1] |= against("times_raw", times[what], times["raw"])
-    return {"rows": rows + (of_peers(case, name, raw, turns) if case.peers else []), "left_out": left_out}
+        rows[-1] |= compare("times_raw", times[what], times["raw"])
+    return {"rows": rows + (run_peers(case, name, raw, turns) if case.peers else []), "left_out": left_out}
 
 
-def of_peers(case: cases.Case, name: str, raw, turns: int) -> list[dict]:
+def run_peers(case: cases.Case, name: str, raw, turns: int) -> list[dict]:
     """Return rows of the peers, each against ours in the same turns, or the reason why one is missing or fails."""
-    rows, chosen, runs = {}, peers.chosen(case), {"raw": raw}
+    rows, chosen, runs = {}, peers.choose_peers(case), {"raw": raw}
     ours = dataclasses.replace(case, instances=case.job or case.instances)
     for what, peer in chosen.items():
         rows[what] = {"part": "peer", "case": name, "what": what, "version": peers.version(peer), "goal": peer.goal}
@@ -205,15 +205,15 @@ def of_peers(case: cases.Case, name: str, raw, turns: int) -> list[dict]:
             rows[what] |= {"note": f"failed: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}"}
             continue
         if peer.ours not in runs:
-            runs[peer.ours] = methods.run_of(peer.ours, ours)
+            runs[peer.ours] = methods.build_run(peer.ours, ours)
             runs[peer.ours]()
         runs[what] = run
     times = take_turns(runs, turns, warm=True)
     for what, peer in chosen.items():
         if what in times:
             rows[what] |= {"note": f"ours: {peer.ours}, {ours.instances} instances", **seconds(times[what], 1)}
-            rows[what] |= against("times_raw", times[what], times["raw"])
-            rows[what] |= against("ours_times", times[peer.ours], times[what], peer.goal)
+            rows[what] |= compare("times_raw", times[what], times["raw"])
+            rows[what] |= compare("ours_times", times[peer.ours], times[what], peer.goal)
     return list(rows.values())
 
 
@@ -221,37 +221,37 @@ def seconds(times: Times, instances: int) -> dict:
     """Return columns of seconds and evaluations per instance, and evaluations per second."""
     counted = {"instances": instances, "turns": int(np.isfinite(times.seconds).sum())}
     counted |= {"evaluations": times.evaluations / instances, "per_second": spread(times.rate)[0]}
-    return {**counted, **told("seconds", times.seconds / instances)}
+    return {**counted, **summarise("seconds", times.seconds / instances)}
 
 
-def against(column: str, ours: Times, theirs: Times, goal: float | None = None) -> dict:
+def compare(column: str, ours: Times, theirs: Times, goal: float | None = None) -> dict:
     """Return columns of the speed of `ours` relative to `theirs`, and whether a goal is met."""
-    return triple(column, times_as_fast(ours, theirs)) | judged(times_as_fast(ours, theirs)[0], goal)
+    return as_bounds(column, times_as_fast(ours, theirs)) | judge_ratio(times_as_fast(ours, theirs)[0], goal)
 
 
-def judged(ratio: float, goal: float | None) -> dict:
+def judge_ratio(ratio: float, goal: float | None) -> dict:
     return {} if goal is None else {"goal": goal, "met": bool(ratio >= goal)}
 
 
-def told(column: str, numbers: np.ndarray) -> dict:
-    return triple(column, spread(numbers))
+def summarise(column: str, numbers: np.ndarray) -> dict:
+    return as_bounds(column, spread(numbers))
 
 
-def triple(column: str, numbers: tuple[float, float, float]) -> dict:
+def as_bounds(column: str, numbers: tuple[float, float, float]) -> dict:
     return dict(zip((column, f"{column}_low", f"{column}_high"), numbers, strict=True))
 
 
 # --- the table ----------------------------------------------------------------------------------------------------
 
 
-def exponents(points: pd.DataFrame) -> list[dict]:
+def fit_exponents(points: pd.DataFrame) -> list[dict]:
     """Return rows of the powers with which the cost of each method grows."""
     points = points.assign(**{"design and read-out": points["design"] + points["read-out"]})
     rows = []
     for (axis, name), part in points.groupby(["axis", "method"], sort=False):
         for what in ("total", "design and read-out"):
             if (part[what] > 0).all():
-                slope = triple("exponent", scaling.exponent(part["x"].to_numpy(), part[what].to_numpy()))
+                slope = as_bounds("exponent", scaling.exponent(part["x"].to_numpy(), part[what].to_numpy()))
                 note = f"of {what} in {axis}, {part['x'].min():,} to {part['x'].max():,}"
                 counted = {"turns": int(part["turns"].min()), "note": note}
                 rows.append({"part": "growth", "case": "mlp", "what": name, **slope, **counted})
@@ -263,10 +263,10 @@ def write(folder: Path, table: pd.DataFrame, points: pd.DataFrame, facts: dict, 
 
     folder.mkdir(parents=True, exist_ok=True)
     table.to_csv(folder / "table.csv", index=False, float_format="%.5g")
-    records = [{key: value for key, value in row.items() if not missing(value)} for row in table.to_dict("records")]
+    records = [{key: value for key, value in row.items() if not is_missing(value)} for row in table.to_dict("records")]
     content = {"facts": facts, "rows": records, "left_out": left_out}
     (folder / "table.json").write_text(json.dumps(content, indent=1) + "\n")
-    (folder / "table.md").write_text(markdown(table, facts))
+    (folder / "table.md").write_text(format_page(table, facts))
     drawings = {}
     if table["times_raw"].notna().any():
         drawings["near_raw"] = figures.near_raw(table)
@@ -279,7 +279,7 @@ def write(folder: Path, table: pd.DataFrame, points: pd.DataFrame, facts: dict, 
         drawing.savefig(folder / f"{name}.svg", metadata={"Date": None})
 
 
-def missing(cell) -> bool:
+def is_missing(cell) -> bool:
     return cell is None or (isinstance(cell, float) and np.isnan(cell))
 
 
@@ -294,7 +294,7 @@ HEADS = {
 }
 
 
-def markdown(table: pd.DataFrame, facts: dict) -> str:
+def format_page(table: pd.DataFrame, facts: dict) -> str:
     """Return the table in Markdown by parts; intervals are 10 and 90 % quantiles of the turns, of exponents 95 %."""
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     lines = [
@@ -306,13 +306,13 @@ def markdown(table: pd.DataFrame, facts: dict) -> str:
         if rows.empty:
             continue
         lines += ["", f"## {part}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-        lines += [f"| {' | '.join(cell(row, column) for column in columns)} |" for row in rows.to_dict("records")]
+        lines += [f"| {' | '.join(cell_text(row, column) for column in columns)} |" for row in rows.to_dict("records")]
     return "\n".join(lines) + "\n"
 
 
-def cell(row: dict, column: str) -> str:
+def cell_text(row: dict, column: str) -> str:
     value = row[column]
-    if missing(value):
+    if is_missing(value):
         return ""
     if column == "met":
         return "yes" if value else "**no**"
@@ -320,7 +320,7 @@ def cell(row: dict, column: str) -> str:
         return value
     if column in ("instances", "evaluations", "per_second", "peak_mib"):
         return f"{value:,.0f}"
-    if f"{column}_low" in row and not missing(row[f"{column}_low"]):
+    if f"{column}_low" in row and not is_missing(row[f"{column}_low"]):
         return f"{value:.3g} ({row[f'{column}_low']:.3g} to {row[f'{column}_high']:.3g})"
     return f"{value:.3g}"
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.accuracy import Runs, by_design, gaussian, run, seeds
+from benchmarks.accuracy import Runs, list_seeds, run, run_gp_shapley, wrap_design
 from benchmarks.accuracy_games import game, parser
 from shapeline import designs
 from shapeline.designs.gaussian_pairs import gp_shapley_minimum
@@ -25,17 +25,17 @@ GAMES = ("digits", "cancer", "wine", "diabetes", "reviews", "forest")
 BUDGETS = (8, 16, 32)  # of the others, multiples of d
 TRIED = (1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32)
 COSTS = (0.0, 1e-4, 1e-3)  # seconds of an evaluation
-OURS, SHAP = {"gp_shapley": gaussian, "kernel_shap": by_design(designs.kernel_shap)}, "KernelExplainer"
+OURS, SHAP = {"gp_shapley": run_gp_shapley, "kernel_shap": wrap_design(designs.kernel_shap)}, "KernelExplainer"
 MINIMUM = {"gp_shapley": gp_shapley_minimum, "kernel_shap": kernel_shap_minimum}  # evaluations, of d features
 BESIDE = (("gp_shapley", SHAP), ("kernel_shap", SHAP), ("gp_shapley", "kernel_shap"))  # ours and the other
 
 
-def by_shap(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
+def run_shap(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Return scores of KernelExplainer, one instance at a time, without standard errors, and the seconds of all."""
     import shap
 
     found, spent = [], 0.0
-    for place, seed in enumerate(seeds(draw, len(played.exact))):
+    for place, seed in enumerate(list_seeds(draw, len(played.exact))):
 
         def value(rows: np.ndarray, place: int = place) -> np.ndarray:
             nonlocal inside
@@ -56,8 +56,7 @@ def by_shap(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarra
 
 
 def times_as_fast(mine: dict[float, Runs], other: Runs, times: int, d: int) -> tuple[float, np.ndarray] | None:
-    """The least budget of ours that errs as little as the other does, and its speed there by COSTS; None where none
-    does."""
+    """Return our least budget with an error at most the other's, and its speedup by COSTS; None where there is none."""
     enough = next((one for one, found in mine.items() if found.rmse() <= other.rmse()), None)
     if enough is None:
         return None
@@ -65,8 +64,8 @@ def times_as_fast(mine: dict[float, Runs], other: Runs, times: int, d: int) -> t
     return enough, (other.seconds + times * d * costs) / (mine[enough].seconds + int(enough * d) * costs)
 
 
-def of_game(played: Game, draws: int) -> dict[tuple[str, str], list[np.ndarray]]:
-    """Prints a line for each budget; speeds by COSTS of ours beside the others, NaN where no budget errs as little."""
+def measure_game(played: Game, draws: int) -> dict[tuple[str, str], list[np.ndarray]]:
+    """Print a line per budget; return our speedups by COSTS over the others, NaN where no error is as small."""
     d = played.d
     budgets = [times for times in TRIED if times * d < 0.7 * 2**d]
     mine = {
@@ -75,31 +74,31 @@ def of_game(played: Game, draws: int) -> dict[tuple[str, str], list[np.ndarray]]
     }
     speeds: dict[tuple[str, str], list[np.ndarray]] = {pair: [] for pair in BESIDE}
     for times in (times for times in BUDGETS if times in budgets):
-        others = {SHAP: run(played, by_shap, times * d, draws), "kernel_shap": mine["kernel_shap"][times]}
-        told = f"{played.name:12s} {times:3d}d"
+        others = {SHAP: run(played, run_shap, times * d, draws), "kernel_shap": mine["kernel_shap"][times]}
+        line = f"{played.name:12s} {times:3d}d"
         for ours, other in BESIDE:
             found = times_as_fast(mine[ours], others[other], times, d)
             speeds[ours, other].append(found[1] if found else np.full(len(COSTS), np.nan))
-            told += f"   {ours} / {other} "
-            told += f"{found[0]:4g}d {' '.join(f'{one:5.1f}' for one in found[1])}" if found else "none as small"
-        print(told, flush=True)
+            line += f"   {ours} / {other} "
+            line += f"{found[0]:4g}d {' '.join(f'{one:5.1f}' for one in found[1])}" if found else "none as small"
+        print(line, flush=True)
     return speeds
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a line for each game and budget, then the means."""
-    asked = parser(__doc__, GAMES, instances=20, draws=3).parse_args(arguments)
+    args = parser(__doc__, GAMES, instances=20, draws=3).parse_args(arguments)
     print("Budget and speed, where an evaluation takes", *COSTS, "s")
-    found = [of_game(game(name, asked.instances), asked.draws) for name in asked.games]
+    found = [measure_game(game(name, args.instances), args.draws) for name in args.games]
     every = {f"{ours} / {other}": np.concatenate([one[ours, other] for one in found]) for ours, other in BESIDE}
     every[f"the faster of ours / {SHAP}"] = np.fmax(*list(every.values())[:2])
     for pair, fast in every.items():
         spread = zip(*(f(fast, axis=0) for f in (np.nanmin, np.nanmax)), strict=True)
         means = np.exp(np.nanmean(np.log(fast), axis=0))
-        told = ", ".join(
+        ratios = ", ".join(
             f"{mean:.2f} ({least:.2f} to {most:.1f})" for mean, (least, most) in zip(means, spread, strict=True)
         )
-        print(f"{pair}: {told}")
+        print(f"{pair}: {ratios}")
 
 
 if __name__ == "__main__":

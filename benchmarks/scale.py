@@ -156,8 +156,8 @@ def case(instances: int, methods: int, d: int) -> None:
                 sys.exit(done.stderr[-3000:])
             spent, peak = time.perf_counter() - began, float(done.stdout.split()[-1])
             size = Path(place, "page.html").stat().st_size if what == "page" else 0
-            told = f", {size / 1e6:.1f} MB" if size else ""
-            print(f"  {what}: {spent:.1f} s, at most {peak:.0f} MB of memory{told}", flush=True)
+            size_text = f", {size / 1e6:.1f} MB" if size else ""
+            print(f"  {what}: {spent:.1f} s, at most {peak:.0f} MB of memory{size_text}", flush=True)
 
 
 def main() -> None:

@@ -29,11 +29,11 @@ def make(experiment: str, folder: Path, *targets: str) -> None:
     """Run Snakemake for files of an experiment in this results folder."""
     chosen = {"run": [experiment], "results": folder.name, "experiments": {experiment: SMALLER.get(experiment, {})}}
     (folder / "chosen.yaml").write_text(yaml.safe_dump(chosen))
-    asked = [*targets, "--cores", "1", "--configfile", str(folder / "chosen.yaml"), "--quiet", "all"]
-    subprocess.run([sys.executable, "-m", "snakemake", *asked], check=True, capture_output=True)
+    args = [*targets, "--cores", "1", "--configfile", str(folder / "chosen.yaml"), "--quiet", "all"]
+    subprocess.run([sys.executable, "-m", "snakemake", *args], check=True, capture_output=True)
 
 
-def again(experiment: str, folder: Path, entry: str) -> tuple[float, str]:
+def repeat(experiment: str, folder: Path, entry: str) -> tuple[float, str]:
     """Return the median seconds per instance of a method whose scores are computed again, and the backend."""
     files = [str(file) for file in (folder / experiment / "scores" / entry).iterdir()]
     shutil.rmtree(folder / experiment / "scores" / entry)
@@ -53,7 +53,7 @@ def machine(times: int = 30) -> float:
     return max(taken) / min(taken)
 
 
-def compared(experiment: str) -> dict[str, float]:
+def compare(experiment: str) -> dict[str, float]:
     """Return the ratio of the two runs' seconds of each method, and print it with both."""
     folders = [Path(tempfile.mkdtemp(prefix="results_seconds_", dir=".")) for _ in range(2)]
     ratios = {}
@@ -61,11 +61,11 @@ def compared(experiment: str) -> dict[str, float]:
         for folder in folders:
             make(experiment, folder, "scores")
         for entry in sorted(path.name for path in (folders[0] / experiment / "scores").iterdir()):
-            turns = [[again(experiment, folder, entry) for folder in folders] for _ in range(TURNS)]
+            turns = [[repeat(experiment, folder, entry) for folder in folders] for _ in range(TURNS)]
             first, second = (min(turn[side] for turn in turns) for side in (0, 1))
             ratios[f"{experiment} {entry}"] = ratio = second[0] / first[0]
-            told = " ".join(f"{1e3 * seconds:9.3f} ms {backend:20}" for seconds, backend in (first, second))
-            print(f"{experiment:10} {entry:28} {told} {ratio:6.2f}", flush=True)
+            columns = " ".join(f"{1e3 * seconds:9.3f} ms {backend:20}" for seconds, backend in (first, second))
+            print(f"{experiment:10} {entry:28} {columns} {ratio:6.2f}", flush=True)
         return ratios
     finally:
         for folder in folders:
@@ -77,7 +77,7 @@ def main() -> int:
     print(f"a fixed loop varies by {varies:.2f} here")
     ratios = {}
     for experiment in sys.argv[1:] or ["digits", "cancer"]:
-        ratios |= compared(experiment)
+        ratios |= compare(experiment)
     apart = {name: ratio for name, ratio in ratios.items() if not 1 / MOST <= ratio <= MOST}
     median = pd.Series(ratios).median()
     print(json.dumps({"methods": len(ratios), "median ratio": median, "machine": varies, "apart": apart}))

@@ -62,12 +62,12 @@ def stopped(played: Game, traces: list, own: bool, target: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a line for each game and target."""
-    asked = parser(__doc__, GAMES, instances=20, draws=3).parse_args(arguments)
+    args = parser(__doc__, GAMES, instances=20, draws=3).parse_args(arguments)
     print(f"{'game':14s} {'target':>8s}  a round by itself         with the rounds before")
-    for name in asked.games:
-        played = game(name, asked.instances)
+    for name in args.games:
+        played = game(name, args.instances)
         traces = []
-        for draw in range(asked.draws):
+        for draw in range(args.draws):
             trace = rounds_of(played, draw)
             traces.append((*trace, with_earlier(*trace)))
         for times in TARGETS:

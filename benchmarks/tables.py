@@ -40,15 +40,14 @@ def measure(quick: bool = False) -> list[dict]:
     for name, model in models().items():
         for kind, data in (("array", X), ("frame", frame)):
             fitted = model.fit(data, y)
-            best = batch_of(fitted, data, BATCHES[:2] if quick else BATCHES)
-            runs = {"raw": best[1], **runs_of(fitted, data, instances, few)}
-            rows += told(name, kind, best[0], take_turns(runs, turns), (instances, few))
+            best = find_batch(fitted, data, BATCHES[:2] if quick else BATCHES)
+            runs = {"raw": best[1], **build_runs(fitted, data, instances, few)}
+            rows += tabulate_rates(name, kind, best[0], take_turns(runs, turns), (instances, few))
     return rows
 
 
-def batch_of(model, data, batches: tuple[int, ...]) -> tuple[int, Run]:
-    """The batch at which the model is fastest on masked rows, and a run of it; trees take longer for these than for
-    rows that are alike."""
+def find_batch(model, data, batches: tuple[int, ...]) -> tuple[int, Run]:
+    """Return the fastest batch size on masked rows, which take trees longer than equal rows, and a run of it."""
     runs, values, random = {}, np.asarray(data), np.random.default_rng(0)
     for batch in batches:
         places = np.arange(batch)
@@ -63,7 +62,7 @@ def batch_of(model, data, batches: tuple[int, ...]) -> tuple[int, Run]:
     return int(best), runs[best]
 
 
-def runs_of(model, data, instances: int, few: int) -> dict[str, Run]:
+def build_runs(model, data, instances: int, few: int) -> dict[str, Run]:
     """Return the runs of the engine, `explain`, and shap's explainer of few instances; each returns its evaluations."""
     first, background = data[:instances], data[1_000 : 1_000 + BACKGROUND]
     case = build_case(model, first, CallOptions(background=background))
@@ -98,7 +97,7 @@ def runs_of(model, data, instances: int, few: int) -> dict[str, Run]:
     return {**runs, "shap.KernelExplainer": timed(peer)}
 
 
-def told(name: str, kind: str, batch: int, times: dict[str, Times], counts: tuple[int, int]) -> list[dict]:
+def tabulate_rates(name: str, kind: str, batch: int, times: dict[str, Times], counts: tuple[int, int]) -> list[dict]:
     """Return a row per run: its rate, relative to the model alone or to shap."""
     on_array, on_frame, over_shap = GOALS[name]
     goals = {"engine": on_array if kind == "array" else on_frame, "shap.KernelExplainer": over_shap}

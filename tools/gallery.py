@@ -77,18 +77,18 @@ class Page:
 
 
 def read(file: Path) -> Page:
-    """Return the page of an experiment. Raises ShapelineError for a file that is none."""
+    """Return the page of an experiment. Raises ShapelineError for another file."""
     text = file.read_text(encoding="utf-8")
     top = re.search(r'<h1>(.*?)</h1>(.*?)</ul><div class="key">(.*?)</div></div>', text, re.S)
     if not top:
         raise ShapelineError(f"{file}: no page of an experiment; name the folder of the pages, results/reports")
     facts = {name: html.unescape(value) for value, name in re.findall(r"<b>(.*?)</b><span>(.*?)</span>", top[3])}
-    advice = [html.unescape(one) for one in re.findall(r"<(?:li|p)><b>(.*?)</b>", top[2], re.S)]
-    costs = _tables(text, "seconds, total")
-    seconds = [row["seconds, total"].replace(",", "").replace("−", "-") for row in costs]
-    spent = [float(one) for one in seconds if one[:1].isdigit()]
+    advice = [html.unescape(item) for item in re.findall(r"<(?:li|p)><b>(.*?)</b>", top[2], re.S)]
+    rows = _tables(text, "seconds, total")
+    seconds = [row["seconds, total"].replace(",", "").replace("−", "-") for row in rows]
+    rows = [float(item) for item in seconds if item[:1].isdigit()]
     claims = [(row["claim"], row["found here"], row["verdict"]) for row in _tables(text, "verdict") if "claim" in row]
-    return Page(file.stem, html.unescape(top[1]), facts, advice, claims, sum(spent) if spent else None, _points(text))
+    return Page(file.stem, html.unescape(top[1]), facts, advice, claims, sum(rows) if rows else None, _points(text))
 
 
 def _tables(text: str, column: str) -> list[dict[str, str]]:
@@ -123,8 +123,8 @@ def draw_figure(points: pd.DataFrame, caption: str) -> bytes:
     axes = drawing.subplots()
     axes.hlines(ordered.index, ordered["low"], ordered["high"], color=QUIET, linewidth=2)
     axes.plot(ordered["mean"], ordered.index, "o", color=INK, markersize=5)
-    asked = [f"{row.method}, {number(row.evaluations)}" for row in ordered.itertuples()]
-    axes.set_yticks(ordered.index, asked, fontsize=8)
+    labels = [f"{row.method}, {number(row.evaluations)}" for row in ordered.itertuples()]
+    axes.set_yticks(ordered.index, labels, fontsize=8)
     axes.set_xlabel(caption.partition(". ")[0], fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
     return _encode(drawing)
@@ -155,13 +155,13 @@ def draw_claims(comparisons: pd.DataFrame) -> bytes:
     drawing = Figure(figsize=(10, 0.3 + 0.17 * sum(heights)), dpi=100, layout="constrained")
     grid = drawing.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (name, rows) in zip(grid, panels, strict=True):
-        places = range(len(rows))
-        axes.hlines(places, rows["low"], rows["high"], color=[LOOKS[word][1] for word in rows["verdict"]], linewidth=2)
-        axes.plot(rows["claimed"], places, "|", color=INK, markersize=9)
-        for place, row in zip(places, rows.itertuples(), strict=True):
+        ys = range(len(rows))
+        axes.hlines(ys, rows["low"], rows["high"], color=[LOOKS[word][1] for word in rows["verdict"]], linewidth=2)
+        axes.plot(rows["claimed"], ys, "|", color=INK, markersize=9)
+        for y, row in zip(ys, rows.itertuples(), strict=True):
             marker, colour = LOOKS[row.verdict]
-            axes.plot(row.mean, place, marker, color=colour, markersize=4)
-        axes.set_yticks(places, rows["text"], fontsize=6.5)
+            axes.plot(row.mean, y, marker, color=colour, markersize=4)
+        axes.set_yticks(ys, rows["text"], fontsize=6.5)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlabel(name, fontsize=7, labelpad=1)
         axes.tick_params(axis="x", labelsize=7)
@@ -230,23 +230,23 @@ def merge_records(pages: Sequence[Page], order: dict[str, int]) -> pd.DataFrame:
     before = pd.read_csv(RECORDS, dtype=str) if RECORDS.exists() else pd.DataFrame(columns=COLUMNS)
     before = before[~before["run"].isin([page.name for page in pages])]
     records = pd.concat([before, pd.DataFrame(rows, columns=COLUMNS)], ignore_index=True)
-    places = records["run"].map(lambda name: order.get(name, len(order)))
-    return records.iloc[places.argsort(kind="stable")]
+    positions = records["run"].map(lambda name: order.get(name, len(order)))
+    return records.iloc[positions.argsort(kind="stable")]
 
 
 def _describe_instances(page: Page, known: dict[str, tuple[str, dict]]) -> str:
-    there = next((value for name, value in page.facts.items() if name.endswith("explained")), "–")
-    asked = known.get(page.name, ("", {}))[1].get("instances", {}).get("count", 0)
-    count = there.replace(",", "")
-    fewer = f" of {number(asked)}" if count.isdigit() and int(count) < asked else ""
+    explained = next((value for name, value in page.facts.items() if name.endswith("explained")), "–")
+    planned = known.get(page.name, ("", {}))[1].get("instances", {}).get("count", 0)
+    count = explained.replace(",", "")
+    fewer = f" of {number(planned)}" if count.isdigit() and int(count) < planned else ""
     right = f"; model {page.facts['test accuracy']}" if page.facts.get("test accuracy", "–") != "–" else ""
-    return f"{there}{fewer}, d = {page.facts.get('features (d)', '–')}{right}"
+    return f"{explained}{fewer}, d = {page.facts.get('features (d)', '–')}{right}"
 
 
 def _cost(page: Page) -> str:
     model = "no model" if "labelled rows" in page.facts else None
-    asked = f"{page.facts['evaluations']} evaluations" if "evaluations" in page.facts else model
-    return ", ".join(filter(None, [asked, f"{number(page.seconds, 2)} s" if page.seconds is not None else None])) or "–"
+    work = f"{page.facts['evaluations']} evaluations" if "evaluations" in page.facts else model
+    return ", ".join(filter(None, [work, f"{number(page.seconds, 2)} s" if page.seconds is not None else None])) or "–"
 
 
 def _short(page: Page) -> str:
@@ -273,16 +273,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not pages:
             raise ShapelineError("gallery: no pages are named; run python -m tools.gallery results/reports")
         drawn = {page.name: draw_figure(*page.points) for page in pages if page.points}
-        made = {page.name: entry(page, known, page.name in drawn) for page in pages}
-        before = {name: said for name, said in read_entries().items() if name not in made}
-        figures = {file.stem: file.read_bytes() for file in FIGURES.glob("*.png") if file.stem in before} | drawn
+        new_entries = {page.name: entry(page, known, page.name in drawn) for page in pages}
+        old_entries = {name: section for name, section in read_entries().items() if name not in new_entries}
+        figures = {file.stem: file.read_bytes() for file in FIGURES.glob("*.png") if file.stem in old_entries} | drawn
         if max(map(len, figures.values()), default=0) > LARGEST or sum(map(len, figures.values())) > LARGEST_OF_ALL:
             raise ShapelineError("gallery: the figures are larger than a repository should hold; name fewer pages")
     except ShapelineError as error:
         print(error, file=sys.stderr)
         return 1
-    order = {name: place for place, name in enumerate(known)}
-    entries = dict(sorted({**before, **made}.items(), key=lambda each: order.get(each[0], len(order))))
+    order = {name: position for position, name in enumerate(known)}
+    entries = dict(sorted({**old_entries, **new_entries}.items(), key=lambda each: order.get(each[0], len(order))))
     FIGURES.mkdir(parents=True, exist_ok=True)
     for old in FIGURES.glob("*.png"):
         old.unlink()

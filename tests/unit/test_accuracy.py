@@ -37,7 +37,7 @@ def test_exact_values_of_trained_models_add_up(name):
 def test_a_line_reports_the_estimator_with_the_smaller_error():
     tables = np.array([np.tanh(games.linear(np.random.default_rng(seed).normal(size=8))) for seed in range(4)])
     played = accuracy_games.build_game("tanh", tables)
-    text, ratio = accuracy.line(played, 8, 2)
+    text, ratio = accuracy.format_line(played, 8, 2)
     assert text.startswith("tanh") and " 8d " in text and f"{ratio:6.3f}" in text
     assert 0 < ratio < 0.7
 
@@ -45,9 +45,9 @@ def test_a_line_reports_the_estimator_with_the_smaller_error():
 def test_an_interval_of_equal_methods_is_one():
     errors = np.random.default_rng(0).normal(size=(3, 10, 4))
     runs = accuracy.Runs(errors, np.ones(errors.shape), 0.0)
-    assert accuracy.interval(runs, runs) == (1.0, 1.0)
+    assert accuracy.bootstrap_ratio(runs, runs) == (1.0, 1.0)
     half = accuracy.Runs(errors / 2, np.ones(errors.shape), 0.0)
-    assert accuracy.interval(half, runs) == pytest.approx((0.5, 0.5))
+    assert accuracy.bootstrap_ratio(half, runs) == pytest.approx((0.5, 0.5))
     assert 0.9 < runs.coverage(np.zeros((10, 4))) < 0.99 and runs.predicted() == pytest.approx(1, abs=0.2)
 
 

@@ -48,7 +48,7 @@ def test_trees_as_terms_equal_interventional_treeshap():
     model = GradientBoostingRegressor(n_estimators=20, max_depth=4, random_state=0)
     model.fit(rows, rows[:, 0] * rows[:, 1] + np.maximum(rows[:, 2], 0) * rows[:, 3])
     reference = rows.mean(axis=0)
-    made = accuracy_games.by_trees("trees", model, model.predict, rows[:4], reference)
+    made = accuracy_games.from_trees("trees", model, model.predict, rows[:4], reference)
     explainer = shap.TreeExplainer(model, reference[None], feature_perturbation="interventional")
     np.testing.assert_allclose(made.exact, explainer.shap_values(rows[:4], check_additivity=False), atol=1e-6)
 

@@ -51,11 +51,11 @@ def test_runs_alternate_and_slow_ones_have_fewer_turns():
 def test_rows_of_tables_are_judged_by_the_models_own_rate():
     times = {"raw": Times(np.full(3, 2.0), 1_000), "engine": Times(np.full(3, 8.0), 3_000)}
     times |= {"kernel_shap": Times(np.full(3, 10.0), 3_000), "shap.KernelExplainer": Times(np.full(3, 4.0), 300)}
-    rows = {row["what"]: row for row in tables.told("linear pipeline", "array", 4_096, times, (30, 3))}
+    rows = {row["what"]: row for row in tables.tabulate_rates("linear pipeline", "array", 4_096, times, (30, 3))}
     assert rows["engine"]["times_raw"] == pytest.approx(0.75) and rows["engine"]["met"]  # 375 a second of 500
     assert rows["kernel_shap"]["times_raw"] == pytest.approx(0.6) and rows["kernel_shap"]["evaluations"] == 1
     assert rows["shap.KernelExplainer"]["ours_times"] == pytest.approx(4) and rows["shap.KernelExplainer"]["met"]
-    of_frames = {row["what"]: row for row in tables.told("gradient boosting", "frame", 1, times, (30, 3))}
+    of_frames = {row["what"]: row for row in tables.tabulate_rates("gradient boosting", "frame", 1, times, (30, 3))}
     assert not of_frames["engine"]["met"]  # 0.75 of 0.8
 
 
@@ -96,7 +96,7 @@ def test_every_method_is_measured_or_left_out_with_a_reason():
     assert seconds > 0 and evaluations == CASE.instances * 4 * 64
 
 
-@pytest.mark.parametrize("name", peers.chosen(CASE))
+@pytest.mark.parametrize("name", peers.choose_peers(CASE))
 def test_a_peer_uses_about_its_budget(name):
     peer = peers.PEERS[name]
     if not INSTALLED[peer.package]:
@@ -122,7 +122,7 @@ def test_a_peer_that_is_missing_or_fails_is_a_row_with_its_reason(monkeypatch):
     found = {"a": peers.Peer("nowhere", "kernel_shap", works), "b": peers.Peer("captum", "kernel_shap", broken)}
     found["c"] = peers.Peer("captum", "kernel_shap", works, goal=1e9)
     monkeypatch.setattr(peers, "PEERS", found)
-    missing, fails, fine = run.of_peers(CASE, "digits_cnn", CASE.engine_run(CASE.row_backend), turns=1)
+    missing, fails, fine = run.run_peers(CASE, "digits_cnn", CASE.engine_run(CASE.row_backend), turns=1)
     assert missing["note"] == "not installed" and "seconds" not in missing
     assert fails["note"] == "failed: ValueError: no such thing" and fails["version"]
     assert fine["evaluations"] == 64 and fine["met"] is False and fine["ours_times"] > 0
@@ -142,7 +142,7 @@ def test_the_quick_run_works_from_end_to_end(tmp_path, monkeypatch):
     kernel = measured[measured["what"] == "kernel_shap"].iloc[0]
     assert kernel["evaluations"] == 256
     theirs = table[table["part"] == "peer"].set_index("what")
-    for name, peer in peers.chosen(CASE).items():
+    for name, peer in peers.choose_peers(CASE).items():
         assert (theirs.loc[name, "ours_times"] > 0) == INSTALLED[peer.package], name
     content = json.loads((folder / "table.json").read_text())
     assert len(content["rows"]) == len(table) and content["facts"]["threads"] == 1
