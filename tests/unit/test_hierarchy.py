@@ -643,7 +643,7 @@ def test_a_forest_on_a_model():
         game = Game(model, reference, Features("superpixel", (segments.max() + 1,), cells), "probability")
         trees = methods.forest([methods.superpixel_tree(segments)])
         order = np.argsort(trees.labels[0])
-        evaluate = methods.evaluate_by_masks(game, inputs[i : i + 1], targets[i : i + 1], owners=order)
+        evaluate = methods.evaluate_by_masks(game, inputs[i : i + 1], targets[i : i + 1], leaf_columns=order)
         together = methods.explore_forest(evaluate, trees)
 
         def game(masks, i=i):
