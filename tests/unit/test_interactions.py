@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import shapeline
 from shapeline import designs, scores
 from shapeline.designs import gaussian_interactions
-from shapeline.designs.gaussian_interactions import _posterior, _variance, read_stack
+from shapeline.designs.gaussian_interactions import _compute_posterior, _compute_variance, read_stack
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
 from shapeline.designs.interactions import _build_block, _follow_orders, build_symmetric, enumerate_pairs
 from shapeline.designs.uncertainty import read_sample_interactions
@@ -226,7 +226,7 @@ def test_the_posterior_is_that_of_the_explicit_prior(index):
     for part, size, product in zip(parts, variance, products, strict=True):
         for place, pair in enumerate(several):
             expected[place] += set(pair) <= set(part) and counts(part, index) * size / scale * product @ weights
-    found = _posterior(rows, even, relevance[None], np.array([rest]), index)[0][enumerate_pairs(d)]
+    found = _compute_posterior(rows, even, relevance[None], np.array([rest]), index)[0][enumerate_pairs(d)]
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
     holds = np.array([[set(pair) <= set(part) and counts(part, index) for pair in several] for part in parts])
@@ -235,7 +235,7 @@ def test_the_posterior_is_that_of_the_explicit_prior(index):
     cross = (products * variance[:, None] / scale).T @ holds + rest * own_rest
     alone = variance / scale @ holds**2 + rest * (of_rest**2).sum(axis=0)
     spread = (alone - (cross * np.linalg.solve(flat, cross)).sum(axis=0)) * (even[0] @ weights) / (len(weights) - 1)
-    found = _variance(rows, even, relevance[None], np.array([rest]), index)[0]
+    found = _compute_variance(rows, even, relevance[None], np.array([rest]), index)[0]
     np.testing.assert_allclose(found, spread, rtol=1e-4)
 
 

@@ -1,11 +1,11 @@
-"""Which coalitions the Gaussian process evaluates, and the odd part of their values."""
+"""Coalitions that the Gaussian process evaluates, and the odd part of their values."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from shapeline.designs.design import check_integer, enumerate_coalitions, find_unique_rows
+from shapeline.designs.design import check_budget, enumerate_coalitions, find_unique_rows
 from shapeline.designs.gaussian_fit import rest_weights, score_covariance
 from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
@@ -15,9 +15,9 @@ SPREAD = 256  # maximum of pairs that are selected one by one; the others are sa
 SPREAD_PLAYERS = 64  # maximum of players of such a selection
 SPREADS = 4  # selections per number of players, of which the seed determines one
 CANDIDATES = 60  # pairs of which the best is selected
-FORCED = 3  # of so many choices one is among pairs of one size, in turn: games differ in where they are rough
-# The prior of the choice: a quarter of the sum of the relevances; the variance that each pair has of its own, at half
-# of the players, and the logarithm of its ratio at the ends to that, which keeps all sizes in the sample.
+FORCED = 3  # every third choice is among pairs of one size, in turn, as games differ in where they are rough
+# The prior of the selection: a quarter of the sum of the relevances; the independent variance of pairs of half the
+# players, and the logarithm of its ratio at the ends to that, which keeps all sizes in the sample.
 SPREAD_REACH, SPREAD_REST, SPREAD_SLOPE = 0.8, 0.2, 3.0
 
 
@@ -27,32 +27,23 @@ def gp_shapley_minimum(d: int) -> int:
 
 
 def draw_pairs(d: int, budget: int, seed: int = 0, spread: bool = True) -> np.ndarray:
-    """Coalitions (K, d) bool in one nested order: empty, full, then complementary pairs; a prefix for a smaller budget.
+    """Return coalitions (K, d) bool: empty, full, then complementary pairs; a smaller budget is a prefix.
 
-    budget: evaluations, at least `gp_shapley_minimum(d)`; K = budget, less one where a pair would be cut, at most 2^d.
-    First each feature alone with its complement, in random order: half of the marginal contributions at either end.
-    Then, unless spread is False, pairs that tell the most of the Shapley values beside those before (`spread_pairs`),
-    with the features in random order, and at last a uniform size of 2 to d - 2 and a uniform coalition of that size,
-    without replacement.
-    The complements of the last two of the single features come after both, so that 2d evaluations see every feature.
+    budget: evaluations, at least `gp_shapley_minimum(d)`; K = budget, less one if it would split a pair, at most 2^d.
+    Each single feature and its complement come first, in random order: half of the marginal contributions at the ends.
+    Then, unless spread is False, pairs that reduce the variance of the Shapley values most (`spread_pairs`), with the
+    features in random order, and last pairs of a uniform size of 2 to d - 2, uniform given it, without replacement.
+    The complements of the last two single features come after both, so that 2d evaluations include every feature.
     """
-    d, budget = check_integer("gp_shapley", "d", d, 1), check_integer("gp_shapley", "budget", budget, 0)
-    if budget < gp_shapley_minimum(d):
-        raise ShapelineError(
-            f"gp_shapley: budget is {budget} evaluations and the minimum for d = {d} is {gp_shapley_minimum(d)}; "
-            "raise it."
-        )
+    d, budget = check_budget("gp_shapley", d, budget, gp_shapley_minimum)
     ends = np.array([[False] * d, [True] * d])
     if d == 1:
         return ends
     rng = np.random.default_rng(seed)
-    budget = min(budget, 2**d)
-    alone = np.eye(d, dtype=bool)[rng.permutation(d)]
-    half = alone[:1] if d == 2 else alone  # of two features one is the other's complement
-    wanted = max(budget // 2 - 1 - len(half), 0)
-    first = (
-        np.concatenate([half, _sample_pairs(d, wanted, rng, seed % SPREADS if spread else None)]) if wanted else half
-    )
+    singles = np.eye(d, dtype=bool)[rng.permutation(d)]
+    half = singles[:1] if d == 2 else singles  # two features are each other's complement
+    count = max(budget // 2 - 1 - len(half), 0)
+    first = np.concatenate([half, _sample_pairs(d, count, rng, seed % SPREADS if spread else None)]) if count else half
     masks = np.concatenate([ends, np.stack([first, ~first], axis=1).reshape(-1, d)])
     if d > 2:
         masks[2 * d - 1], masks[2 * d] = masks[2 * d].copy(), masks[2 * d - 1].copy()
@@ -60,40 +51,40 @@ def draw_pairs(d: int, budget: int, seed: int = 0, spread: bool = True) -> np.nd
     return masks[:cut]
 
 
-def _sample_pairs(d: int, wanted: int, rng: np.random.Generator, number: int | None) -> np.ndarray:
-    """Sample `wanted` distinct pairs of sizes 2 to d - 2, the member with feature 0; a shorter sample is a prefix."""
+def _sample_pairs(d: int, count: int, rng: np.random.Generator, number: int | None) -> np.ndarray:
+    """Return `count` distinct pairs of sizes 2 to d - 2, by the member with feature 0; a shorter sample is a prefix."""
     sizes = np.arange(2, d - 1)
     chosen, drawn = 0, np.zeros((0, d), bool)
     if number is not None and d <= SPREAD_PLAYERS:
-        chosen = min(wanted, SPREAD, 2 ** (d - 1) // 4)
+        chosen = min(count, SPREAD, 2 ** (d - 1) // 4)
         drawn = spread_pairs(d, -(-chosen // BLOCK) * BLOCK, number)[:chosen, rng.permutation(d)]
         drawn ^= ~drawn[:, :1]
-    by_rejection = max(chosen, min(wanted, 2 ** (d - 1) // 8))
+    by_rejection = max(chosen, min(count, 2 ** (d - 1) // 8))
     while len(drawn) < by_rejection:
         size = rng.choice(sizes, size=BLOCK)
-        more = rng.permuted(np.arange(d) < size[:, None], axis=1)
-        drawn = np.concatenate([drawn, more ^ ~more[:, :1]])
+        masks = rng.permuted(np.arange(d) < size[:, None], axis=1)
+        drawn = np.concatenate([drawn, masks ^ ~masks[:, :1]])
         drawn = drawn[np.sort(find_unique_rows(drawn)[0])]
     drawn = drawn[:by_rejection]
-    if wanted == by_rejection:
+    if count == by_rejection:
         return drawn
-    # The rest in the order of exponential / rate: samples without replacement (Efraimidis & Spirakis 2006).
+    # The others in the order of exponential / rate: samples without replacement (Efraimidis & Spirakis 2006).
     masks = enumerate_coalitions(d, "gp_shapley")[1::2]
     size = masks.sum(axis=1)
-    left = (size > 1) & (size < d - 1)
-    left[drawn @ (1 << np.arange(d)) >> 1] = False
-    masks, size = masks[left], size[left]
+    remaining = (size > 1) & (size < d - 1)
+    remaining[drawn @ (1 << np.arange(d)) >> 1] = False
+    masks, size = masks[remaining], size[remaining]
     turn = np.argsort(rng.exponential(size=len(masks)) * np.bincount(size)[size], kind="stable")
-    return np.concatenate([drawn, masks[turn[: wanted - by_rejection]]])
+    return np.concatenate([drawn, masks[turn[: count - by_rejection]]])
 
 
 @lru_cache(maxsize=64)
 def spread_pairs(d: int, count: int, number: int) -> np.ndarray:
-    """Return `count` distinct pairs (count, d) bool of sizes 2 to d - 2, or a quarter of all where these are fewer.
+    """Return `count` distinct pairs (count, d) bool of sizes 2 to d - 2, at most a quarter of all.
 
-    Each is the one of some random candidates that lowers the posterior variance of the Shapley values most, after the
-    ends and all features alone: half of the error of a random sample of pairs is chance that this avoids. All features
-    have one relevance, so that any order of them is as good. number: of the choice; a smaller count is a prefix.
+    Each is the random candidate that reduces the posterior variance of the Shapley values most, given the ends and all
+    single features; this avoids half of the error of random pairs. All features have the same relevance, so any order
+    of them is equivalent. number: seed of the selection; a smaller count is a prefix.
     """
     count = min(count, 2 ** (d - 1) // 4)
     rng = np.random.default_rng([d, number])
@@ -118,7 +109,7 @@ def spread_pairs(d: int, count: int, number: int) -> np.ndarray:
 
 
 class _Posterior:
-    """What the pairs that were added tell of the Shapley values, by a prior that all features share."""
+    """The posterior of the Shapley values given the added pairs, with the same prior for all features."""
 
     def __init__(self, d: int, count: int):
         self.relevance = np.full((1, d), min(4 * SPREAD_REACH / d, 0.95))
@@ -127,32 +118,32 @@ class _Posterior:
         self.whitening = np.zeros((most, most))  # the inverse of the Cholesky factor of the covariance of pairs
 
     def add(self, rows: np.ndarray) -> int:
-        """Add that one of the pairs `rows` (c, d) of +-1 which tells most; return its place."""
+        """Add the pair of `rows` (c, d) of +-1 that reduces the variance most; return its index."""
         d, size = self.rows.shape[1], self.size
-        own = SPREAD_REST * np.exp(SPREAD_SLOPE * np.abs(rows.sum(axis=1)) / d)
+        noise = SPREAD_REST * np.exp(SPREAD_SLOPE * np.abs(rows.sum(axis=1)) / d)
         whitening = self.whitening[:size, :size]
         shared = whitening @ self._correlate(self.rows[:size], rows)
-        left = np.maximum(1 + own - (shared**2).sum(axis=0), 1e-12)
-        cross = score_covariance(rows[None], self.relevance)[0] + own[:, None] * rest_weights(rows[None])[0]
-        cross = (cross - shared.T @ self.seen[:size]) / np.sqrt(left)[:, None]
+        variance = np.maximum(1 + noise - (shared**2).sum(axis=0), 1e-12)
+        cross = score_covariance(rows[None], self.relevance)[0] + noise[:, None] * rest_weights(rows[None])[0]
+        cross = (cross - shared.T @ self.seen[:size]) / np.sqrt(variance)[:, None]
         gain = (cross**2).sum(axis=1)
-        best = int((gain >= gain.max() * (1 - 1e-9)).argmax())  # rounding, which differs by machine, settles no tie
+        best = int((gain >= gain.max() * (1 - 1e-9)).argmax())  # rounding, which differs by machine, breaks no tie
         self.rows[size], self.seen[size] = rows[best], cross[best]
-        self.whitening[size, :size] = -(shared[:, best] @ whitening) / np.sqrt(left[best])
-        self.whitening[size, size] = 1 / np.sqrt(left[best])
+        self.whitening[size, :size] = -(shared[:, best] @ whitening) / np.sqrt(variance[best])
+        self.whitening[size, size] = 1 / np.sqrt(variance[best])
         self.size += 1
         return best
 
-    def _correlate(self, some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    def _correlate(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return the prior correlations of the odd parts of pairs (a, d) and (b, d)."""
         weight = np.arctanh(self.relevance)
-        return np.sinh((some * weight) @ others.T) / np.sinh(weight.sum())
+        return np.sinh((rows * weight) @ others.T) / np.sinh(weight.sum())
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Complementary pairs, N first: rows (n, m, d) of +-1, first, second (n, m) row numbers; the last `lone` lack the
-    second."""
+    """Complementary pairs, N first: rows (n, m, d) of +-1, first, second (n, m) row numbers; the last `lone` pairs lack
+    the second."""
 
     rows: np.ndarray
     first: np.ndarray
@@ -188,25 +179,25 @@ class Pairs:
 
 
 def find_pairs(masks: np.ndarray) -> Pairs:
-    """Return the pairs of samples (n, K, d) bool, which must have both ends and no coalition twice."""
+    """Return the pairs of samples (n, K, d) bool, which must have both ends and distinct coalitions."""
     n, count, d = masks.shape
     weight = np.random.default_rng(0).integers(1, 2**62, size=d, dtype=np.uint64)
-    key = masks @ weight  # modulo 2^64
-    # In the order of min(key, key of the complement) the two of a pair are neighbours.
-    other = weight.sum(dtype=np.uint64) - key
-    low = np.minimum(key, other)
+    keys = masks @ weight  # modulo 2^64
+    # Sorted by min(key, key of the complement), the members of a pair are neighbours.
+    complement_keys = weight.sum(dtype=np.uint64) - keys
+    low = np.minimum(keys, complement_keys)
     order = np.argsort(low, axis=1, kind="stable")
     ranked = np.take_along_axis(low, order, axis=1)
     paired = np.zeros((n, count), bool)
     paired[:, :-1] = ranked[:, 1:] == ranked[:, :-1]
-    ranked_key = np.take_along_axis(key, order, axis=1)
+    ranked_key = np.take_along_axis(keys, order, axis=1)
     doubled = paired[:, 1:] & paired[:, :-1]
     doubled |= (paired[:, :-1]) & (ranked_key[:, 1:] == ranked_key[:, :-1])
     partner = np.full((n, count), -1)
-    at, place = np.nonzero(paired)
-    partner[at, order[at, place]] = order[at, place + 1]
+    instance, position = np.nonzero(paired)
+    partner[instance, order[instance, position]] = order[instance, position + 1]
     second = np.zeros((n, count), bool)
-    second[at, order[at, place + 1]] = True
+    second[instance, order[instance, position + 1]] = True
     full, empty = masks.all(axis=2), ~masks.any(axis=2)
     pairs = (partner >= 0).sum(axis=1)
     if doubled.any() or (full.sum(axis=1) != 1).any() or (empty.sum(axis=1) != 1).any() or (pairs != pairs[0]).any():
@@ -224,7 +215,7 @@ def find_pairs(masks: np.ndarray) -> Pairs:
 
 
 def _order_ends(first: np.ndarray, mate: np.ndarray, full: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pair of the ends as (full, empty); `rank` put whichever came first at the front."""
+    """Return row numbers with the pair of the ends as (full, empty), which has the order of the sample so far."""
     swap = ~np.take_along_axis(full, first[:, :1], axis=1)
     first, mate = first.copy(), mate.copy()
     first[:, :1], mate[:, :1] = np.where(swap, mate[:, :1], first[:, :1]), np.where(swap, first[:, :1], mate[:, :1])
