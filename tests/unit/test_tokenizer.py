@@ -25,7 +25,7 @@ from shapeline.games import references
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.models import adapters, architectures, storage
-from shapeline.report.sections.texts import _cut, build_documents
+from shapeline.report.sections.texts import _describe_cut, build_documents
 from shapeline.workflow import job_code
 from shapeline.workflow.jobs import prepare_settings
 from tests.fixtures import builders
@@ -137,7 +137,7 @@ def test_custom_texts_and_the_words_in_a_report(own, monkeypatch):
     assert bench.inputs(chosen)[0].tolist() == [0, 6, 7, 4, 1, 3]
     (first, _), (second, _) = bench.buckets(bench.inputs(chosen), chosen)
     assert first.cells.tolist() == [-1, 0, 0, 1, -1, -1] and second.d == 4
-    assert _cut(chosen.iloc[1], 4, "word") == "cut to its first 4 of 5 words"
+    assert _describe_cut(chosen.iloc[1], 4, "word") == "cut to its first 4 of 5 words"
     card = {**data.card, "classes": ["no", "yes"]}
     results = SimpleNamespace(dataset_card=card, scores={}, select_scores=lambda *_: {})
     shown = build_documents(results, chosen)
