@@ -84,7 +84,7 @@ def choose_backend(game: Game, inputs: np.ndarray, precision: str, compiled: boo
     name = "_".join(["compiled"] * compiled + ["bfloat16"] * (precision == "bfloat16"))
     inputs, model = as_array(inputs), game.model
     backend = execution.ExecutionBackend(name, game.backend.batch)
-    differs = execution.import_backend(model).difference(game.having(backend=backend), inputs)
+    differs = execution.import_backend(model).measure_backend(game.having(backend=backend), inputs)
     allowed = execution.BFLOAT16_TOLERANCE if precision == "bfloat16" else execution.TOLERANCE
     if not differs <= allowed:
         key = "precision: bfloat16" if precision == "bfloat16" else "compile: true"
