@@ -143,7 +143,7 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
         # Large models start with small batches, so that no single call takes long.
         smallest = 1 << int(np.clip(math.log2(min(MAX_CALL_SECONDS / single, largest)), 0, math.log2(FEW_ROWS)))
         plan = calibration.Search(
-            shares=tuple(number / len(backends) for number in range(1, len(backends) + 1)),
+            shares=tuple(index / len(backends) for index in range(1, len(backends) + 1)),
             refusals=(execution.BackendRefused, RuntimeError, MethodFailure),
             smallest=smallest,
             sure=smallest,
