@@ -418,9 +418,9 @@ def test_values_as_expectations_by_hand():
     points = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], float)
     law, model = np.array([0.3, 0.2, 0, 0.5]), lambda z: z @ np.array([1.0, 2.0])
     mean = [0.7 + 1.0, 1 + 1.0, 0.7 + 2, 3]
-    np.testing.assert_allclose(identities._marginal_of(points, law, model), mean)
+    np.testing.assert_allclose(identities._marginalise(points, law, model), mean)
     np.testing.assert_allclose(identities._impute_mean(points, law, model), mean)
-    np.testing.assert_allclose(identities._conditional_of(points, law, model), [1.7, (0.2 * 1 + 0.5 * 3) / 0.7, 3, 3])
+    np.testing.assert_allclose(identities._condition(points, law, model), [1.7, (0.2 * 1 + 0.5 * 3) / 0.7, 3, 3])
 
 
 def test_the_best_direction_is_that_of_mim_and_another_is_below_it(monkeypatch):

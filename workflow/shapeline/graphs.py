@@ -123,7 +123,7 @@ def connected_subsets(graph: networkx.Graph, node: int, within: Iterable[int]) -
     _check_nodes(graph, [node, *members], "connected_subsets")
     if node not in members:
         return iter(())
-    blocks = _grow(adjacency(graph, members), *_from_root(len(members), members.index(node)))
+    blocks = _grow(adjacency(graph, members), *_start_at(len(members), members.index(node)))
     return (frozenset(members[index] for index in np.flatnonzero(row)) for block in blocks for row in block)
 
 
@@ -134,7 +134,7 @@ def connected_table(table: np.ndarray, root: int | None = None, limit: int | Non
         # The sets whose smallest node is r: node r chosen, the smaller ones rejected.
         start = np.eye(w, dtype=bool), np.tri(w, k=-1, dtype=bool)
     else:
-        start = _from_root(w, root)
+        start = _start_at(w, root)
     blocks, count = [], 0
     for block in _grow(table, *start):
         blocks.append(block)
@@ -154,7 +154,7 @@ def _touch(table: np.ndarray, subsets: np.ndarray) -> np.ndarray:
     return subsets.astype(np.float32) @ table.astype(np.float32) > 0
 
 
-def _from_root(w: int, root: int) -> tuple[np.ndarray, np.ndarray]:
+def _start_at(w: int, root: int) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(w)[None] == root, np.zeros((1, w), bool)
 
 

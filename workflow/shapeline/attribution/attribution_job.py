@@ -125,17 +125,17 @@ class AttributionJob:
         if self.value_code and context.model:
             code = self.value_code(context.model.architecture, context.model.framework)
             keys.append(digest(value_facts(context, self.settings, [*model_files, *code])))
-            table = Table(self._folder("values", keys[-1]), game_values.VALUES, growing=True)
+            table = Table(self._locate_folder("values", keys[-1]), game_values.VALUES, growing=True)
             addresses = value_addresses(context.inputs(share), read_targets(share))
             options = dataclasses.replace(options, values=ValueStore(table), addresses=addresses)
-        with Table(self._folder("scores", keys[0]), STORED) as table:
+        with Table(self._locate_folder("scores", keys[0]), STORED) as table:
             stored = StoredRows(table, score_addresses(context, share, self.settings.repeats))
             rows = explain_rows(context, share, self.settings, self.entry, options, stored=stored)
         reused, computed = len(stored.found), len(rows) - len(stored.found)
         log.info("rows of %s: %d computed, %d found", model.weights or "the labelled points", computed, reused)
         return rows, keys
 
-    def _folder(self, kind: str, key: str) -> Path | None:
+    def _locate_folder(self, kind: str, key: str) -> Path | None:
         return Path(self.store, kind, key) if self.store else None
 
 
@@ -265,7 +265,7 @@ class _Part:
         indices = np.arange(len(self.share))
         unsaved = np.setdiff1d(indices, np.concatenate([*self.saved, indices[:0]]))
         self._save_rows(unsaved, [explanation.at(unsaved) for explanation in explanations])
-        return self._rows(indices, explanations)
+        return self._build_rows(indices, explanations)
 
     def warm_up(self, options: Options) -> None:
         """Run a first call, so that the start of threads and traces does not count as the method's time."""
@@ -294,9 +294,9 @@ class _Part:
 
     def _save_rows(self, indices: np.ndarray, explanations: list[Explanation]) -> None:
         if self.stored and len(indices):
-            self.stored.keep(self._rows(indices, explanations), self.positions[indices], self.repeat)
+            self.stored.keep(self._build_rows(indices, explanations), self.positions[indices], self.repeat)
 
-    def _rows(self, indices: np.ndarray, explanations: list[Explanation]) -> pd.DataFrame:
+    def _build_rows(self, indices: np.ndarray, explanations: list[Explanation]) -> pd.DataFrame:
         """Return the rows of the instances at these indices, budget after budget."""
         frames = []
         for explanation, budget in zip(explanations, self.method.budgets, strict=True):

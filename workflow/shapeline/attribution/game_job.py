@@ -206,13 +206,13 @@ class GameJob:
             keys.append(value_key(game, self._source))
             values = _load(game, self._source, self.store, Evaluation(on_error=on_error, seconds=SLOW_SECONDS), known)
             with rename_place(WHERE, self._source.function):
-                frames += [self._rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
+                frames += [self._build_rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
             log.info("%d coalitions, %d of them found", values.evaluations, values.reused)
         rows = pd.concat(frames, ignore_index=True).assign(training_seed=0, randomised_layers=None)
         context = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
         return Result(rows.sort_values(scores.KEYS, ignore_index=True), context, keys)
 
-    def _rows(self, game: NamedGame, values: Values, repeat: int, on_error: str) -> pd.DataFrame:
+    def _build_rows(self, game: NamedGame, values: Values, repeat: int, on_error: str) -> pd.DataFrame:
         """Return the rows of one repeat; seconds include its evaluations and its estimator."""
         values.used = values.used[:0]
         explanations = self._attribute(game, values, repeat, on_error)

@@ -85,21 +85,21 @@ class Table:
 
     def __exit__(self, *_) -> None:
         self.flush()
-        if not self.growing and len(segments := self._segments()) > MAX_SEGMENTS:
+        if not self.growing and len(segments := self._glob()) > MAX_SEGMENTS:
             self._merge(segments)
 
     def read(self, addresses: Iterable[str]) -> pd.DataFrame:
         """Return the rows with these addresses."""
         missing, result, segments = set(addresses), [], None
-        while missing and segments != (segments := self._segments()):  # again where a job has merged some meanwhile
-            result += self._rows_of(missing, segments)
+        while missing and segments != (segments := self._glob()):  # again where a job has merged some meanwhile
+            result += self._load_rows(missing, segments)
         if result:
             _touch(self.folder)
         return pa.concat_tables([*result, self.schema.empty_table()]).to_pandas()
 
     def read_all(self) -> pd.DataFrame:
         """Return all rows."""
-        return self.read(set().union(*map(self._list_addresses, self._segments())))
+        return self.read(set().union(*map(self._list_addresses, self._glob())))
 
     def append(self, rows: pd.DataFrame) -> None:
         """Store rows, which have a column `address`; rows of fast chunks are written together."""
@@ -116,10 +116,10 @@ class Table:
         self._write(pa.concat_tables(tables))
         self.written = time.monotonic()
 
-    def _segments(self) -> list[Path]:
+    def _glob(self) -> list[Path]:
         return [] if self.folder is None else sorted(self.folder.glob("*.parquet"))
 
-    def _rows_of(self, missing: set[str], segments: Sequence[Path]) -> list[pa.Table]:
+    def _load_rows(self, missing: set[str], segments: Sequence[Path]) -> list[pa.Table]:
         """Return the rows of each segment that has missing addresses, and remove these addresses from `missing`."""
         result = []
         for path in segments:
@@ -160,7 +160,7 @@ class Table:
     def _merge(self, segments: Sequence[Path]) -> None:
         """Write segments as one and remove them; a reader that misses them meanwhile computes their rows."""
         missing = set().union(*map(self._list_addresses, segments))
-        tables = self._rows_of(missing, segments)
+        tables = self._load_rows(missing, segments)
         if tables and not missing and self._write(pa.concat_tables(tables)):
             for path in segments:
                 path.unlink(missing_ok=True)

@@ -267,7 +267,7 @@ def _solve(gram: np.ndarray, chosen: np.ndarray, right: np.ndarray, ridge: float
     return np.linalg.solve(matrices, np.where(padding, 0, right)[:, :, None])[:, :, 0]
 
 
-def _lasso(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
+def _fit_lasso(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     """Return features (n, k) of each instance's lasso path before a (k+1)-th enters, padded with d.
 
     gram (d, d), right (n, d): products of the columns with each other and with the values. Least angle regression with
@@ -321,8 +321,8 @@ def _lasso(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
 def _forward(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     """Return features (n, k), each reducing the squared error most beside earlier ones, padded with d.
 
-    Shapes as in `_lasso`. Each chosen column is projected out of the others through their products (a pivoted Cholesky
-    factor; orthogonal least squares, Chen, Cowan & Grant 1991).
+    Shapes as in `_fit_lasso`. Each chosen column is projected out of the others through their products (a pivoted
+    Cholesky factor; orthogonal least squares, Chen, Cowan & Grant 1991).
     """
     n, d = right.shape
     chosen, factor = np.full((n, k), d), np.zeros((n, k, d))
@@ -348,7 +348,7 @@ def _forward(gram: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     return chosen
 
 
-SELECTIONS = {"lasso": _lasso, "forward": _forward}
+SELECTIONS = {"lasso": _fit_lasso, "forward": _forward}
 
 
 def context_cite_minimum(d: int) -> int:

@@ -240,7 +240,7 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
         order = np.random.default_rng(seed_of("background", seed)).permutation(training)
         return Reference(dataset.inputs[np.sort(order[:n_rows])])
     if dataset.card.get("columns") or dataset.card.get("categorical"):
-        return Reference(_typical_values(dataset.inputs[training], dataset.card)[None])
+        return Reference(_compute_typical(dataset.inputs[training], dataset.card)[None])
     # In float64, since a float32 sum over 60,000 images loses digits; in blocks, since all may exceed the memory.
     total = sum(block.sum(axis=0, dtype=np.float64) for block in blocks(dataset.inputs, training))
     mean = total / len(training)
@@ -309,7 +309,7 @@ def _blur(inputs: np.ndarray, sigma: float) -> np.ndarray:
     return gaussian_filter(images, sigma, axes=(2, 3), mode="nearest")[:, None]
 
 
-def _typical_values(rows: np.ndarray, card: dict) -> np.ndarray:
+def _compute_typical(rows: np.ndarray, card: dict) -> np.ndarray:
     """Return the mean of each column (n, columns) or, for codes, the most frequent; missing cells do not count."""
     present = ~np.isnan(rows)
     count = present.sum(axis=0)

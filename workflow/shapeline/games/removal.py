@@ -105,7 +105,7 @@ class GlobalImportance(_Removal):
         if classes is not None:
             self.y = _number_classes("GlobalImportance", self.y, np.asarray(classes))
         self.loss = _find_loss(("squared" if classes is None else "log") if loss is None else loss)
-        self.without = self._mean_loss(np.zeros(self.n_players, bool))
+        self.without = self._average_loss(np.zeros(self.n_players, bool))
         outputs = self.predict(select_rows(self.background, np.arange(min(32, self.background.shape[0]))))
         self.identity = build_identity(
             "GlobalImportance", X, self.y, self.background, loss, groups, np.asarray(outputs)
@@ -113,9 +113,9 @@ class GlobalImportance(_Removal):
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         """Return the reduction of the loss, (K,), for coalitions (K, n_players)."""
-        return np.array([self.without - self._mean_loss(mask) for mask in np.asarray(masks, bool)])
+        return np.array([self.without - self._average_loss(mask) for mask in np.asarray(masks, bool)])
 
-    def _mean_loss(self, mask: np.ndarray) -> float:
+    def _average_loss(self, mask: np.ndarray) -> float:
         prediction = drop_column(self.average(self.predict(self.mask(mask))))
         if self.loss in (_log_loss, _zero_one_loss) and prediction.ndim == 1:
             raise ShapelineError("GlobalImportance: loss: the model gives no probabilities; use squared or absolute")

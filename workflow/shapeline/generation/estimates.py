@@ -118,7 +118,7 @@ def _score_hierarchically(scores: Callable[..., Scores]) -> Callable[..., Scores
     return score
 
 
-def _h_shap(
+def _explain_h_shap(
     game: Any, _: int, threshold: float = 0.0, mode: str = "absolute", leaf_score: str = "uniform", **others: object
 ) -> Scores:
     if others:
@@ -144,7 +144,7 @@ def _score_tokens(name: str) -> Callable[..., Scores]:
     return score
 
 
-def _captum(game: Any, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
+def _explain_captum(game: Any, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
     if not is_installed("captum"):
         raise ShapelineError(f"{CAPTUM_METHOD}: {describe_missing('captum')}")
     captum_llm = importlib.import_module("shapeline.third_party.captum_methods")  # which imports captum
@@ -162,9 +162,9 @@ def _find_model(game: Any, name: str) -> Any:
 
 TOKEN_METHODS = ("gradient_x_input", "integrated_gradients", "attention_rollout", "attn_lrp")
 SCORERS: dict[str, Callable[..., Scores]] = {
-    "h_shap": _score_hierarchically(_h_shap),
+    "h_shap": _score_hierarchically(_explain_h_shap),
     "partition": _score_hierarchically(_partition),
-    CAPTUM_METHOD: _captum,
+    CAPTUM_METHOD: _explain_captum,
     **{name: _score_tokens(name) for name in TOKEN_METHODS},
 }
 

@@ -40,7 +40,7 @@ class Encoder:
         """Return the token ids of each rendered prompt."""
         texts = self.texts(rendered)
         encoded = self.tokenizer(texts, add_special_tokens=not self.chat, verbose=False)["input_ids"]
-        return [self._complete(list(ids), text) for ids, text in zip(encoded, texts, strict=True)]
+        return [self._prepare_ids(list(ids), text) for ids, text in zip(encoded, texts, strict=True)]
 
     def owners(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
         """Return the ids of the prompt and the player of each token (FIXED where none): that of its first character."""
@@ -50,14 +50,14 @@ class Encoder:
         text = self.texts([rendered])[0]
         players, index = np.full(len(text) + 1, FIXED), 0
         for content, message_player, text_before in zip(
-            prompt.contents, prompt.whole or (FIXED,), self._texts_before(prompt), strict=True
+            prompt.contents, prompt.whole or (FIXED,), self._split_template(prompt), strict=True
         ):
             start = text.find(text_before, index)
             if start >= 0 and not text[index:start].strip():
                 index = start + len(text_before)  # else the template depends on the messages
             index = _mark_players(players, text, index, content, message_player)
         encoded = self.tokenizer(text, add_special_tokens=not self.chat, return_offsets_mapping=True, verbose=False)
-        ids = self._complete(list(encoded["input_ids"]), text)
+        ids = self._prepare_ids(list(encoded["input_ids"]), text)
         owners = np.full(len(ids), FIXED)
         for token, (start, end) in enumerate(encoded["offset_mapping"][: len(ids)]):
             piece = text[start:end]
@@ -65,7 +65,7 @@ class Encoder:
                 owners[token] = players[start + len(piece) - len(piece.lstrip())]
         return ids, owners
 
-    def _texts_before(self, prompt: Prompt) -> list[str]:
+    def _split_template(self, prompt: Prompt) -> list[str]:
         """Return the text of the chat template before each message."""
         marks = [f"\ue000{index}\ue001" for index in range(len(prompt.contents))]
         messages = [{"role": role, "content": mark} for role, mark in zip(prompt.roles, marks, strict=False)]
@@ -131,7 +131,7 @@ class Encoder:
                 "choose removal='placeholder', or features other than 'message'."
             ) from error
 
-    def _complete(self, ids: list[int], text: str) -> list[int]:
+    def _prepare_ids(self, ids: list[int], text: str) -> list[int]:
         """Return ids that an answer can follow: for a decoder without a final token, and at least one."""
         ends = {self.tokenizer.eos_token_id, self.tokenizer.sep_token_id} - {None}
         if not self.seq2seq and not self.chat and ids and ids[-1] in ends:
@@ -245,7 +245,7 @@ class ModelSource:
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         from shapeline.generation import prefix_cache
 
-        rows, indices = self._rows(masks)
+        rows, indices = self._build_rows(masks)
         result = None
         if self.reuse or (self.reuse is None and prefix_cache.saves_tokens(self.language_model, rows)):
             result = prefix_cache.score_with_reuse(self.language_model, rows)
@@ -253,7 +253,7 @@ class ModelSource:
         step = len(self.answers)
         return np.array([np.concatenate(result[index * step : index * step + step]) for index in indices])
 
-    def _rows(self, masks: np.ndarray) -> tuple[list, list[int]]:
+    def _build_rows(self, masks: np.ndarray) -> tuple[list, list[int]]:
         """Return rows of distinct prompts, one per answer, and the index of each coalition's prompt."""
         from shapeline.generation.prefix_cache import Row
 

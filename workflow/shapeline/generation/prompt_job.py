@@ -175,7 +175,7 @@ class PromptJob:
             ids = None if stored_ids is None else [*map(int, stored_ids)]
             played, answer = reader.play(reader.rows[row["row"]], ids)
             cache = CoalitionCache(reader, played, answer, self.store)
-            frames += [self._row(played, row, repeat, budget, on_error) for repeat, budget in self._repeats()]
+            frames += [self._build_row(played, row, repeat, budget, on_error) for repeat, budget in self._repeats()]
             cache.write()
             report(position, sum(frame["evaluations"] for frame in frames))
         rows_of_frames = [{name: frame.get(name) for name in scores.SCHEMA.names} for frame in frames]
@@ -187,7 +187,7 @@ class PromptJob:
     def _repeats(self) -> list[tuple[int, Budget]]:
         return [(repeat, budget) for repeat in range(self.settings.repeats) for budget in self.settings.method.budgets]
 
-    def _row(self, played: PromptGame, row: Mapping, repeat: int, budget: Budget, on_error: str) -> dict:
+    def _build_row(self, played: PromptGame, row: Mapping, repeat: int, budget: Budget, on_error: str) -> dict:
         """Return the score row of a prompt, with the reason of a failure."""
         keys = {"instance": row["instance"], "target": 0, "training_seed": 0, "randomised_layers": None}
         until = isinstance(budget, StoppingCriterion)
@@ -214,10 +214,10 @@ class PromptJob:
             "seconds": result.seconds,
             "warning": result.warning,
             "status": "ok",
-            "details": json.dumps(self._details(played, row, result)),
+            "details": json.dumps(self._collect_details(played, row, result)),
         }
 
-    def _details(self, played: PromptGame, row: Mapping, found: estimates.Estimate) -> dict:
+    def _collect_details(self, played: PromptGame, row: Mapping, found: estimates.Estimate) -> dict:
         """Return the measures of the scores, where requested, and the scores of the answer's tokens."""
         details: dict[str, Any] = {}
         if self.prompts.measures:

@@ -131,11 +131,11 @@ def grad_cam(
     if grid and (layer is None or isinstance(modules.get(layer), NORMS)):
         layers = [layer] if layer else [name for name, part in modules.items() if isinstance(part, NORMS)]
 
-        def token_maps_of(part: slice) -> np.ndarray:
+        def compute_maps(part: slice) -> np.ndarray:
             x, target = embed(model, inputs[part], False), tensor(model, targets[part]).long()
             return compute_token_maps(model, x, target, layers, grid).cpu().numpy()
 
-        return score_maps(game, inputs, token_maps_of, signed), 1
+        return score_maps(game, inputs, compute_maps, signed), 1
     layer = check_layer(model, inputs, layer, modules, convolutions)
     with differentiable(model.module):
         cam = LayerGradCam(build_log_probs(model, tokens=False), modules[layer])

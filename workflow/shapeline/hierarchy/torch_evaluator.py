@@ -222,9 +222,7 @@ class Evaluator:
         self.shifts = np.zeros((len(self.owners), 2), np.int64) if shifts is None else np.asarray(shifts)
         self.targets = _check_inputs(model, inputs, np.asarray(targets), len(self.owners))
         reference_rows = self._prepare(inputs, game.backend or ExecutionBackend())
-        self.local = (
-            self._crops_of(inputs, reference_rows, game.backend or ExecutionBackend()) if len(shape) == 3 else None
-        )
+        self.local = self._crop(inputs, reference_rows, game.backend or ExecutionBackend()) if len(shape) == 3 else None
         self.block = max(self.pairs, MAX_CODE_BYTES // (16 * (self.height + self.width)))
 
     def _prepare(self, inputs: np.ndarray, backend: ExecutionBackend) -> np.ndarray:
@@ -248,7 +246,7 @@ class Evaluator:
         )
         return rows
 
-    def _crops_of(self, inputs: np.ndarray, reference_rows: np.ndarray, backend: ExecutionBackend) -> LocalCrops | None:
+    def _crop(self, inputs: np.ndarray, reference_rows: np.ndarray, backend: ExecutionBackend) -> LocalCrops | None:
         """Return the crops of a model with a trunk, where they give the same log-probabilities as entire images."""
         trunk = find_trunk(self.model, inputs.shape[1:])
         if trunk is None:

@@ -84,7 +84,7 @@ def check(measure: Callable, tries: int = 300, scale: float = 1.0, seed: int = 0
     for number, (axiom, (statement, breaks)) in enumerate(AXIOMS.items(), 1):
         random = np.random.default_rng([seed, number])
         broken, count = None, 0
-        for X, labels in _data_sets(random, tries):
+        for X, labels in _generate_data_sets(random, tries):
             count += 1
             broken = breaks(influence, X, labels)
             if broken:
@@ -94,7 +94,7 @@ def check(measure: Callable, tries: int = 300, scale: float = 1.0, seed: int = 0
     return verdicts
 
 
-def _data_sets(random: np.random.Generator, tries: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _generate_data_sets(random: np.random.Generator, tries: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield all pairs of a row at 0 and a second row in one feature, then random data sets of increasing size."""
     for other, label in itertools.product((-1.0, 1.0, 0.0, -2.0, 2.0), (1, -1)):
         yield np.array([[0.0], [other]]), np.array([1, label])
@@ -126,7 +126,7 @@ def _shrink(influence, breaks, X, labels, broken: CounterExample) -> CounterExam
             return broken
 
 
-def _differ(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def _measure_excess(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Return the excess of each feature's difference over the tolerance; inf for non-finite values."""
     size = np.abs(np.concatenate([actual, expected])).max()
     excess = np.abs(actual - expected) - RELATIVE * size - ABSOLUTE
@@ -135,7 +135,7 @@ def _differ(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 def _compare(before: Labelled, after: Labelled, expected: np.ndarray, change: str) -> CounterExample | None:
     """Return a counter-example where the second influence is not the expected one, (n,); change: in words."""
-    excess = _differ(after.influence, expected)
+    excess = _measure_excess(after.influence, expected)
     if excess.max() <= 0:
         return None
     return CounterExample(before, after, change, expected, int(excess.argmax()))

@@ -133,7 +133,7 @@ def identify(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     rows, ids = rows[equal], ids[equal]
     data_ids = np.full(len(X), -1)
     data_ids[rows] = ids
-    if _all_equal(points, np.arange(len(points)), points, first[point_ids]) and _all_equal(X, rows, points, first[ids]):
+    if _are_equal(points, np.arange(len(points)), points, first[point_ids]) and _are_equal(X, rows, points, first[ids]):
         return point_ids, data_ids
     # Two different rows with one 64-bit hash are improbable; sorting then decides.
     stacked = np.concatenate([points, X]).astype(np.float64)
@@ -141,7 +141,7 @@ def identify(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return ids[: len(points)], np.where(np.isin(ids, ids[: len(points)]), ids, -1)[len(points) :]
 
 
-def _all_equal(first: np.ndarray, first_rows: np.ndarray, second: np.ndarray, second_rows: np.ndarray) -> bool:
+def _are_equal(first: np.ndarray, first_rows: np.ndarray, second: np.ndarray, second_rows: np.ndarray) -> bool:
     step = max(1, _BLOCK // first.shape[1])
     return all(
         np.array_equal(first[first_rows[a : a + step]], second[second_rows[a : a + step]])
@@ -297,12 +297,12 @@ class Neighbours:
         """Return distances, None where float32 is not precise enough."""
         xp, pairs = self.space.xp, (chunk.stop - chunk.start) * len(self.X)
         x = self._recode(self.points[chunk], dtype)
-        x_norm = self._norms(x)
+        x_norm = self._compute_norms(x)
         ids = self.space.array(self.point_ids[chunk])[:, None]
         squared, rows, columns, count = [], [], [], 0
         closest = None
-        for a, y in self._blocks(dtype):
-            norms = x_norm[:, None] + self._norms(y)
+        for a, y in self._iterate_blocks(dtype):
+            norms = x_norm[:, None] + self._compute_norms(y)
             if not xp.isfinite(norms).all():
                 check_table(self.where, "X", self.X)  # names the cell, if it is one
                 if dtype == "float32":
@@ -319,8 +319,8 @@ class Neighbours:
                 return None
             if width is not None:
                 # The nearest other row, block by block, for the effect of the rounding of r^2 on its weight.
-                closest = self._nearest(xp, xp.where(equal, np.inf, part), norms, closest)
-            part[at[0], at[1]] = self.space.array(self._exact(chunk, at[0], at[1] + a), dtype)
+                closest = self._find_nearest(xp, xp.where(equal, np.inf, part), norms, closest)
+            part[at[0], at[1]] = self.space.array(self._compute_exact(chunk, at[0], at[1] + a), dtype)
             squared.append(part)
             rows.append(at[0])
             columns.append(at[1] + a)
@@ -334,7 +334,7 @@ class Neighbours:
         return Distances(chunk, stacked, (rows[order], columns[order]), dtype)
 
     @staticmethod
-    def _nearest(xp, part, norms, closest):
+    def _find_nearest(xp, part, norms, closest):
         """Return the smallest squared distance so far and its |x|^2 + |y|^2, per point."""
         index = xp.argmin(part, 1)
         rows = xp.arange(len(part), device=index.device)
@@ -343,7 +343,7 @@ class Neighbours:
             return current
         return xp.minimum(current[0], closest[0]), xp.where(current[0] < closest[0], current[1], closest[1])
 
-    def _exact(self, chunk: slice, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    def _compute_exact(self, chunk: slice, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         parts = [np.einsum("ij,ij->i", *[self.differences(chunk, *pair)] * 2) for pair in self._split(rows, columns)]
         return np.concatenate([*parts, np.zeros(0)])
 
@@ -369,7 +369,7 @@ class Neighbours:
         x = self._recode(self.points[chunk], dtype)
         mass = weights.sum(1, dtype=xp.float64)
         total = self.space.cast(x, "float64") * -mass[:, None]
-        for a, y in self._blocks(dtype):
+        for a, y in self._iterate_blocks(dtype):
             total += self.space.cast(weights[:, a : a + len(y)] @ y, "float64")
         total = self.space.host(total)
         if len(self.categorical):
@@ -384,7 +384,7 @@ class Neighbours:
             total[row[starts]] += np.add.reduceat(weighted, starts, axis=0)
         return total
 
-    def _blocks(self, dtype: str) -> Iterator[tuple]:
+    def _iterate_blocks(self, dtype: str) -> Iterator[tuple]:
         """Yield first row and recoded rows per block."""
         step = max(1, BLOCK_CELLS // self.X.shape[1])
         for a in range(0, len(self.X), step):
@@ -395,7 +395,7 @@ class Neighbours:
                     self._kept[dtype, a] = block
             yield a, block
 
-    def _norms(self, recoded):
+    def _compute_norms(self, recoded):
         """Return squared norms; |x|^2 + |y|^2 - 2 x.y then has 1 per different categorical column."""
         numeric = recoded[:, : len(self.numeric)]
         return self.space.xp.einsum("ij,ij->i", numeric, numeric) + len(self.categorical) / 2

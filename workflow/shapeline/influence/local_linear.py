@@ -87,7 +87,7 @@ def data_lime(
     lost = []
     for chunk in data.chunks():
         squared = data.space.host(data.compute_squared(chunk).squared)
-        scaled = squared / rho**2 if mu is None else (_cosine_distance(data.points[chunk], data.X) / mu) ** 2
+        scaled = squared / rho**2 if mu is None else (_compute_cosine_distance(data.points[chunk], data.X) / mu) ** 2
         weights = np.exp(-scaled / 2)
         for row, index in enumerate(range(chunk.start, chunk.stop)):
             kept = _select_rows(weights[row], squared[row], ridge, tolerance)
@@ -96,9 +96,9 @@ def data_lime(
                 continue
             # c(y) - c(x) or agreement: the intercept absorbs c(x).
             target = known[kept] - codes[index] if regression else np.where(known[kept] == codes[index], 1.0, -1.0)
-            scores[index] = _slopes(data, index, kept, weights[row, kept], target, ridge, dtype)
+            scores[index] = _fit_slopes(data, index, kept, weights[row, kept], target, ridge, dtype)
             if classifier == "step":
-                scores[index] = _step(data, index, kept, weights[row, kept], target, scores[index])
+                scores[index] = _fit_step(data, index, kept, weights[row, kept], target, scores[index])
     if lost:
         warnings.warn(
             f"{where}: no row but equal ones keeps weight at {len(lost)} of {len(scores)} points (the first is point "
@@ -117,7 +117,7 @@ def _check(where: str, classifier: str, regression: bool, mu: float | None, cate
         raise ShapelineError(f"{where}: classifier step is for classes, and these are of a regression; use line.")
 
 
-def _step(data: Neighbours, index: int, kept, weights, target, line: np.ndarray) -> np.ndarray:
+def _fit_step(data: Neighbours, index: int, kept, weights, target, line: np.ndarray) -> np.ndarray:
     """Return the direction (n,) with the least weight on the wrong side among all steps (Gallant 1990: pocket)."""
     differences = data.differences(slice(index, index + 1), np.zeros(len(kept), int), kept).astype(np.float64)
     length = np.linalg.norm(differences, axis=1)
@@ -139,7 +139,7 @@ def _step(data: Neighbours, index: int, kept, weights, target, line: np.ndarray)
     return best / (np.linalg.norm(best) or 1.0)
 
 
-def _cosine_distance(points: np.ndarray, X: np.ndarray) -> np.ndarray:
+def _compute_cosine_distance(points: np.ndarray, X: np.ndarray) -> np.ndarray:
     """Return 1 - cos (c, m) in float64."""
     step = max(1, BLOCK_CELLS // X.shape[1])
     unit = [np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64)) for rows in (points, X)]
@@ -157,7 +157,7 @@ def _select_rows(weights: np.ndarray, squared: np.ndarray, ridge: float, toleran
     return np.sort(order[np.cumsum(share[order]) > most])
 
 
-def _slopes(data: Neighbours, index: int, kept, weights, target, ridge: float, dtype: str) -> np.ndarray:
+def _fit_slopes(data: Neighbours, index: int, kept, weights, target, ridge: float, dtype: str) -> np.ndarray:
     """Return ridge slopes (n,) float64 of a weighted fit around one point, with a free intercept.
 
     data: the points and the rows.
@@ -173,11 +173,11 @@ def _slopes(data: Neighbours, index: int, kept, weights, target, ridge: float, d
     total, root = weights.sum(), np.sqrt(weights)
     rows = np.empty((len(kept), data.X.shape[1]), dtype)
     middle = np.zeros(rows.shape[1])
-    for part in _parts(rows):
+    for part in _slice_rows(rows):
         change = data.differences(slice(index, index + 1), np.zeros(len(kept[part]), int), kept[part])
         middle += weights[part] @ change / total
         np.multiply(change, root[part, None], out=rows[part], casting="same_kind")
-    for part in _parts(rows):
+    for part in _slice_rows(rows):
         rows[part] -= root[part, None].astype(dtype) * middle.astype(dtype)
     target = (target - weights @ target / total) * root
 
@@ -188,11 +188,11 @@ def _slopes(data: Neighbours, index: int, kept, weights, target, ridge: float, d
     matrix = rows.T @ rows
     diagonal = space.xp.arange(len(matrix), device=matrix.device)
     matrix[diagonal, diagonal] += ridge
-    right = target if dual else sum(space.cast(rows[part], "float64").T @ target[part] for part in _parts(rows))
-    if dtype == "float32" and _largest(space, matrix) > MAX_CONDITION * ridge:
+    right = target if dual else sum(space.cast(rows[part], "float64").T @ target[part] for part in _slice_rows(rows))
+    if dtype == "float32" and _estimate_norm(space, matrix) > MAX_CONDITION * ridge:
         # Rounding of the rows would be visible, so the fit is in float64.
         target = space.host(target) / np.where(root > 0, root, 1)
-        return _slopes(data, index, kept, weights, target, ridge, "float64")
+        return _fit_slopes(data, index, kept, weights, target, ridge, "float64")
     try:
         solve = space.solver(matrix)
     except np.linalg.LinAlgError:
@@ -202,16 +202,16 @@ def _slopes(data: Neighbours, index: int, kept, weights, target, ridge: float, d
     solution = space.cast(solve(space.cast(right, dtype)), "float64")
     for _ in range(2 if dtype == "float32" else 0):  # corrected by residuals computed in float64
         residual = right - ridge * solution
-        for part in _parts(rows):
+        for part in _slice_rows(rows):
             block = space.cast(rows[part], "float64")
             residual -= block.T @ (block @ solution)
         solution = solution + space.cast(solve(space.cast(residual, dtype)), "float64")
     if not dual:
         return space.host(solution)
-    return np.concatenate([space.host(space.cast(rows[part], "float64") @ solution) for part in _parts(rows)])
+    return np.concatenate([space.host(space.cast(rows[part], "float64") @ solution) for part in _slice_rows(rows)])
 
 
-def _largest(space: Space, matrix) -> float:
+def _estimate_norm(space: Space, matrix) -> float:
     """Return approximately the largest eigenvalue, by the power method."""
     vector = matrix.sum(1)
     for _ in range(8):
@@ -219,6 +219,6 @@ def _largest(space: Space, matrix) -> float:
     return float(space.xp.linalg.norm(vector))
 
 
-def _parts(rows) -> list[slice]:
+def _slice_rows(rows) -> list[slice]:
     step = max(1, SLICE_CELLS // rows.shape[1])
     return [slice(a, min(a + step, len(rows))) for a in range(0, len(rows), step)]

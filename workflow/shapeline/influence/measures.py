@@ -100,7 +100,7 @@ def mim(
     scores = np.empty(data.points.shape)
     for chunk in data.chunks():
         distances = data.compute_squared(chunk, width if alpha == "gaussian" else None)
-        weights = _weights(data.space.xp, distances.squared, alpha, width)
+        weights = _weigh(data.space.xp, distances.squared, alpha, width)
         if regression:
             weights *= data.space.cast(known - point_codes[chunk, None], distances.dtype)
         else:
@@ -109,7 +109,7 @@ def mim(
     return scores
 
 
-def _weights(xp, squared, alpha, width: float):
+def _weigh(xp, squared, alpha, width: float):
     """Return alpha(r) of squared distances; finite for equal rows, which `sums` ignores."""
     squared = xp.where(squared > 0, squared, 1)
     if callable(alpha):
@@ -367,7 +367,7 @@ def counterfactual(X, labels) -> np.ndarray:
             continue
         group = _verify(np.delete(X[rows], feature, axis=1), group[rows])
         same = np.unique(np.column_stack([group, column[rows]]), axis=0, return_inverse=True)[1].reshape(-1)
-        influence[feature] = 2 * (_spread(group, labels[rows]) - _spread(same, labels[rows])) / len(X)
+        influence[feature] = 2 * (_sum_differences(group, labels[rows]) - _sum_differences(same, labels[rows])) / len(X)
         pairs += (np.bincount(group) ** 2).sum() - (np.bincount(same) ** 2).sum()
     if not pairs:
         warnings.warn(
@@ -387,7 +387,7 @@ def _verify(other_cells: np.ndarray, group: np.ndarray) -> np.ndarray:
     return np.unique(other_cells, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def _spread(group: np.ndarray, values: np.ndarray) -> float:
+def _sum_differences(group: np.ndarray, values: np.ndarray) -> float:
     """Return the sum of |v - w| over pairs within each group: v at rank r of k counts 2r + 1 - k times."""
     order = np.lexsort((values, group))
     counts = np.bincount(group)
@@ -451,7 +451,7 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
         raise ShapelineError(f"qii: permutations = {permutations}; at least 1.")
     if n <= MAX_EXACT:
         masks = enumerate_coalitions(n, "qii")
-        values = [[_mean(predict, x, X, mask) for mask in masks] for x in points]
+        values = [[_average_output(predict, x, X, mask) for mask in masks] for x in points]
         return np.asarray(values) @ shapley_readout(masks).T
     random = np.random.default_rng(seed)
     scores = np.zeros((len(points), n))
@@ -467,7 +467,7 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
     return scores / permutations
 
 
-def _mean(predict: Callable, x: np.ndarray, X: np.ndarray, mask: np.ndarray) -> float:
+def _average_output(predict: Callable, x: np.ndarray, X: np.ndarray, mask: np.ndarray) -> float:
     sums = [_query(predict, np.where(mask, x, X[a : a + MAX_ROWS])).sum() for a in range(0, len(X), MAX_ROWS)]
     return sum(sums) / len(X)
 

@@ -52,7 +52,7 @@ def read(
             other = table.index.get_level_values(1)[known == instance][0]
             raise MethodFailure(
                 "other class",
-                f"{path}: explains {_class_of(other)} of instance {instance}, not {target}; add a row of that class",
+                f"{path}: explains {_name_class(other)} of instance {instance}, not {target}; add a row of that class",
             )
         if row < 0:
             raise MethodFailure("not in the file", f"{path}: has no row of instance {instance}; add it")
@@ -72,7 +72,7 @@ def read(
     return scores, evaluations, details
 
 
-def _class_of(target: object) -> str:
+def _name_class(target: object) -> str:
     """Return a target of the file as text; a column with missing cells has floats."""
     if pd.isna(target):
         return "no class"

@@ -102,12 +102,12 @@ def build_from_terms(name: str, instances: Sequence[Terms], kind: str = "") -> G
 
 def write(games: Iterable[Game], path: Path | str) -> None:
     """Write games to a file, tables in single precision, with the Shapley values of the rounded tables."""
-    frame = pd.DataFrame(row for game in games for row in _rows(game))
+    frame = pd.DataFrame(row for game in games for row in _iterate_rows(game))
     with files.atomic(path) as partial:
         frame.to_parquet(partial, index=False, use_dictionary=False, compression="zstd", column_encoding=ENCODING)
 
 
-def _rows(game: Game) -> Iterator[dict]:
+def _iterate_rows(game: Game) -> Iterator[dict]:
     about = {"game": game.name, "kind": game.kind, "d": game.d}
     for number, stored in enumerate(game.stored):
         row = {**about, "instance": number, "form": "terms", "values": None, "weights": None}
@@ -124,10 +124,10 @@ def _rows(game: Game) -> Iterator[dict]:
 def read(path: Path | str = STORED) -> list[Game]:
     """Return the games of a file, in its order."""
     frame = pd.read_parquet(path)
-    return [_game(name, rows) for name, rows in frame.groupby("game", sort=False)]
+    return [_build_stored(name, rows) for name, rows in frame.groupby("game", sort=False)]
 
 
-def _game(name: str, rows: pd.DataFrame) -> Game:
+def _build_stored(name: str, rows: pd.DataFrame) -> Game:
     kind, d = rows["kind"].iloc[0], int(rows["d"].iloc[0])
     exact = np.array(rows["exact"].to_list())
     if rows["form"].iloc[0] == "table":

@@ -48,13 +48,13 @@ def units(values: np.ndarray, block: np.ndarray | None = None) -> np.ndarray:
     """
     values = np.asarray(values, float)
     if values.ndim == 3:
-        values = _mean(values, 1)
+        values = _average(values, 1)
     if block is None or len(values) == 0:
         return values
     _, index = np.unique(np.asarray(block), return_inverse=True)
     member = (np.arange(index.max() + 1)[:, None] == index).astype(float)
     count = member @ np.isfinite(values)
-    mean = _mean(values, 0)
+    mean = _average(values, 0)
     deviations = member @ np.nan_to_num(values - mean)
     scale = (count > 0).sum(0) / np.maximum(count.sum(0), 1)
     return np.where(count > 0, mean + scale * deviations, np.nan)
@@ -85,7 +85,7 @@ def moments(rows: np.ndarray) -> Moments:
     """Return moments over the first axis of independent rows, NaN where missing."""
     present = np.isfinite(rows)
     count = present.sum(0)
-    mean = _mean(rows, 0)
+    mean = _average(rows, 0)
     deviations = np.where(present, rows - mean, 0.0)
     square, cube = (deviations**2).sum(0), (deviations**3).sum(0)
     error = _divide(square, count * (count - 1)) ** 0.5
@@ -139,7 +139,7 @@ def _sample_sd(count: int) -> np.ndarray:
     return np.sqrt(np.random.default_rng(1).chisquare(count - 1, TRIALS) / (count - 1))
 
 
-def _mean(values: np.ndarray, axis: int) -> np.ndarray:
+def _average(values: np.ndarray, axis: int) -> np.ndarray:
     present = np.isfinite(values)
     return _divide(np.where(present, values, 0.0).sum(axis), present.sum(axis))
 
@@ -165,7 +165,7 @@ def variance_components(values: np.ndarray, same_samples: bool = True) -> dict[s
     n, repeats, seeds = values.shape
     if n < 2 or repeats * seeds < 2:
         return dict.fromkeys(PARTS, math.nan)
-    square = _mean_squares(values)
+    square = _compute_mean_squares(values)
     if seeds == 1:
         parts = {
             "instances": (square["instances"] - square["repetitions"]) / repeats,
@@ -179,7 +179,7 @@ def variance_components(values: np.ndarray, same_samples: bool = True) -> dict[s
             "rest": square["both"],
         }
     else:
-        parts = _cross_components(square, values.shape, same_samples)
+        parts = _compute_crossed(square, values.shape, same_samples)
     return {name: max(0.0, parts[name]) if name in parts else math.nan for name in PARTS}
 
 
@@ -190,7 +190,7 @@ def variance_shares(values: np.ndarray, same_samples: bool = True) -> dict[str, 
     return {name: part / total if total > 0 else math.nan for name, part in parts.items()}
 
 
-def _mean_squares(values: np.ndarray) -> dict[str, float]:
+def _compute_mean_squares(values: np.ndarray) -> dict[str, float]:
     """Return mean squares of (instances, samples, seeds): instances, samples in instances, seeds, both, residual."""
     n, repeats, seeds = values.shape
     grand, instance, training = values.mean(), values.mean((1, 2)), values.mean((0, 1))
@@ -208,7 +208,7 @@ def _mean_squares(values: np.ndarray) -> dict[str, float]:
     }
 
 
-def _cross_components(square: dict[str, float], shape: tuple[int, int, int], same_samples: bool) -> dict[str, float]:
+def _compute_crossed(square: dict[str, float], shape: tuple[int, int, int], same_samples: bool) -> dict[str, float]:
     """Return the components for several samples and seeds."""
     n, repeats, seeds = shape
     drawn = (square["repetitions"] - square["residual"]) / seeds if same_samples else square["cells"]

@@ -83,7 +83,7 @@ class Recommendation:
             ends = f"{following.name}, by {following['low']:.3g} to {following['high']:.3g}{unit} ({level})"
             return f"every other method{among} is significantly worse; the next is {ends}"
         if self.outcome == "undecided":
-            range_text = f"The {_margin(self, unit)}"
+            range_text = f"The {_name_margin(self, unit)}"
             if self.safe:
                 range_text = f"{self.entry} can be used: {_state_bound(self, unit, among)}"
             return f"{_describe_further_instances(self)}. {range_text}"
@@ -287,14 +287,14 @@ def _state_bound(advice: Recommendation, unit: str, among: str) -> str:
     behind = advice.bounds["high"][advice.entry]
     best = f"the best method{among}"
     if not behind > 0:
-        return f"no other method{among} is better (upper simultaneous 95 % bound 0{unit}; {_margin(advice, unit)})"
+        return f"no other method{among} is better (upper simultaneous 95 % bound 0{unit}; {_name_margin(advice, unit)})"
     reason = f"non-inferior to {best}, at most {behind:.3g}{unit} worse"
     if advice.entry == advice.bounds.index[0]:
         reason = f"it has the best mean{among}, and no other method is better by more than {behind:.3g}{unit}"
-    return f"{reason} (upper simultaneous 95 % bound; {_margin(advice, unit)})"
+    return f"{reason} (upper simultaneous 95 % bound; {_name_margin(advice, unit)})"
 
 
-def _margin(advice: Recommendation, unit: str) -> str:
+def _name_margin(advice: Recommendation, unit: str) -> str:
     """Return the margin and the range of which it is a share."""
     end = "random attribution" if advice.to_random else f"{advice.ends_at}, the worst, since random was not measured"
     return (

@@ -88,12 +88,12 @@ def check_efficiency(side: int = 9, games: int = 200, seed: int = 0) -> list[Eff
         1 + rng.normal(size=(games, d)) @ enumerate_coalitions(d, "efficiency").T,
     )
     return [
-        Efficiency(name, design.evaluations, *(_efficiency_gap(design, tables) for tables in kinds))
+        Efficiency(name, design.evaluations, *(_compute_efficiency_gap(design, tables) for tables in kinds))
         for name, design in built.items()
     ]
 
 
-def _efficiency_gap(design: Design, tables: np.ndarray) -> float:
+def _compute_efficiency_gap(design: Design, tables: np.ndarray) -> float:
     total = tables[:, -1] - tables[:, 0]
     return rms(scores(design, tables).sum(axis=1) - total) / rms(total)
 
@@ -173,16 +173,16 @@ def _measure_myerson_gap(name: str, graph: networkx.Graph, rng: np.random.Genera
     )
 
 
-def _mim(alpha: Callable) -> Term:
+def _build_mim(alpha: Callable) -> Term:
     return lambda away, r, s, own, x: (alpha(r) * s) @ away
 
 
 # Arguments: differences (m, n) to the point, their lengths, label agreement (1 or -1), the point's label, and x.
 MIM: dict[str, Term] = {
-    "α = 1": _mim(np.ones_like),
-    "α = 1/r": _mim(lambda r: 1 / r),
-    "α = 1/r²": _mim(lambda r: 1 / r**2),
-    "α Gaussian": _mim(lambda r: np.exp(-(r**2) / 2)),
+    "α = 1": _build_mim(np.ones_like),
+    "α = 1/r": _build_mim(lambda r: 1 / r),
+    "α = 1/r²": _build_mim(lambda r: 1 / r**2),
+    "α Gaussian": _build_mim(lambda r: np.exp(-(r**2) / 2)),
 }
 OTHERS: dict[str, Term] = {
     "differences whatever the labels": lambda away, r, s, own, x: away.sum(0),
@@ -192,7 +192,7 @@ OTHERS: dict[str, Term] = {
     "squared differences with their signs": lambda away, r, s, own, x: s @ (away * np.abs(away)),
     "the mean in place of the sum": lambda away, r, s, own, x: s @ away / len(s),
     "the nearest point alone": lambda away, r, s, own, x: s[r.argmin()] * away[r.argmin()],
-    "points in a crowd count more": lambda away, r, s, own, x: (s * _crowd(away)) @ away,
+    "points in a crowd count more": lambda away, r, s, own, x: (s * _sum_kernels(away)) @ away,
     "points count by how many agree": lambda away, r, s, own, x: (s * (s[:, None] == s).mean(1)) @ away,
     "MIM at length 1": lambda away, r, s, own, x: s @ away / np.linalg.norm(s @ away),
     "Parzen": lambda away, r, s, own, x: _compute_parzen(away, r, s),
@@ -265,7 +265,7 @@ def _compute_terms(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.stack([term(away, r, s, labels[0], X[0]) for term in (*MIM.values(), *OTHERS.values())], axis=1)
 
 
-def _crowd(away: np.ndarray) -> np.ndarray:
+def _sum_kernels(away: np.ndarray) -> np.ndarray:
     apart = away[:, None] - away
     return np.exp(-(apart**2).sum(-1) / 2).sum(1)
 
@@ -390,22 +390,22 @@ def check_expectations(seed: int = 0, d: int = 4) -> Expectations:
         return largest(first(points, law, model) - second(points, law, model))
 
     return Expectations(
-        gap(_conditional_of, _marginal_of, apart, curve),
-        gap(_conditional_of, _marginal_of, joint, curve),
-        gap(_marginal_of, _impute_mean, joint, linear),
-        gap(_marginal_of, _impute_mean, joint, curve),
-        gap(_conditional_of, _impute_mean, apart, linear),
+        gap(_condition, _marginalise, apart, curve),
+        gap(_condition, _marginalise, joint, curve),
+        gap(_marginalise, _impute_mean, joint, linear),
+        gap(_marginalise, _impute_mean, joint, curve),
+        gap(_condition, _impute_mean, apart, linear),
     )
 
 
-def _conditional_of(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
+def _condition(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
     """Return E(f(z) | z_S = x_S) for every S and x = (1, ..., 1), (2^d,)."""
     agree = (points[None] == 1) | (points[:, None] == 0)  # of coalition and point, each feature
     weight = agree.all(axis=2) * law
     return weight @ model(points) / weight.sum(axis=1)
 
 
-def _marginal_of(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
+def _marginalise(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
     """Return E f(x_S, z) over the marginal distribution of z without S, (2^d,)."""
     return np.array([law @ model(np.where(coalition == 1, 1.0, points)) for coalition in points])
 

@@ -35,21 +35,21 @@ class InstanceGame:
         values = np.empty(len(masks))
         inner = (sizes > 0) & (sizes < self.d)
         if inner.any():
-            values[inner] = self._values(masks[inner])
+            values[inner] = self._count_and_evaluate(masks[inner])
         for size in np.unique(sizes[~inner]):
-            values[sizes == size] = self._end(size)
+            values[sizes == size] = self._evaluate_end(size)
         return values
 
     def compute_gain(self) -> float:
         """Return v(N) - v(∅)."""
-        return self._end(self.d) - self._end(0)
+        return self._evaluate_end(self.d) - self._evaluate_end(0)
 
-    def _end(self, size: int) -> float:
+    def _evaluate_end(self, size: int) -> float:
         if size not in self._ends:
-            self._ends[size] = self._values(np.full((1, self.d), size > 0))[0]
+            self._ends[size] = self._count_and_evaluate(np.full((1, self.d), size > 0))[0]
         return self._ends[size]
 
-    def _values(self, masks: np.ndarray) -> np.ndarray:
+    def _count_and_evaluate(self, masks: np.ndarray) -> np.ndarray:
         self.evaluations += len(masks)
         return self._evaluate(masks)
 
