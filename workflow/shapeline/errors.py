@@ -91,7 +91,7 @@ def reported_extras(where: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if not any(package in packages for packages in EXTRAS.values()) or is_installed(package):
-            raise  # of the user's own code, or of a package that is there but broken
+            raise  # of the user's own code, or of a package that is installed but broken
         raise ShapelineError(f"{where}: {describe_missing(package)}") from error
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shapeline.errors import ShapelineError
 
-before_any: list[Callable[[], None]] = []  # asked before a file gets its name; a job's is whether its inputs stayed
+before_any: list[Callable[[], None]] = []  # called before a file gets its name; a job's checks its inputs
 
 
 def run_checks() -> None:

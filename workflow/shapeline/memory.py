@@ -48,5 +48,5 @@ def halve(model: Any, rows: int, run: Callable[[int], Result], unit: str = "row"
             )
         rows = model.most_rows = rows // 2
         if "torch" in sys.modules:
-            sys.modules["torch"].cuda.empty_cache()  # what the failed pass took, for other jobs on the GPU
+            sys.modules["torch"].cuda.empty_cache()  # memory of the failed pass, for other jobs on the GPU
         log.warning("out of memory: going on with %d rows a pass", rows)

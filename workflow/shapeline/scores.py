@@ -93,7 +93,7 @@ def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
 
 def read_table(path: str | Path) -> pd.DataFrame:
     """Return the rows of a file of `write_table`. Raises ShapelineError for a corrupt file or a newer schema."""
-    # Not pq.read_table: what makes a data set of one file takes as long as reading it.
+    # pq.read_table would create a dataset of one file, which takes as long as reading it.
     with _name_file(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         version = _read_metadata(file.schema_arrow).get("schema_version", VERSION)
         table = file.read().to_pandas() if version <= VERSION else None
@@ -121,7 +121,7 @@ def _name_file(path: str | Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise ShapelineError(f"{path}: file not found; check the path") from error
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:  # what a wrong bit may cause
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:  # errors due to a corrupted file
         reason = str(error).splitlines()[0]
         raise ShapelineError(f"{path}: damaged ({reason}); remove it and run again, which re-computes it") from error
 

@@ -18,7 +18,7 @@ from shapeline.errors import NO_RULE, ShapelineError, reported_extras
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
 from shapeline.statistics.paired import pivot_by_method
-from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
+from shapeline.statistics.recommendation import GRADIENT_EVALUATIONS, MARGIN, Recommendation, recommend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 DEFAULT_METHODS = ("kernel_shap", "sample_shapley", "gp_shapley", "occlusion")
 CONTROL = "random"  # the end of the range that the margin is a share of; it evaluates no model
 MAX_ROWS = 1_000_000  # model rows that exact values may cost
-GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
 PRINTED = {"rmse": "error", "spearman": "rank correlation", "deletion_auc": "deletion", "insertion_auc": "insertion"}
 TITLES = {"deletion": "deletion AUC", "insertion": "insertion AUC"}  # of columns, in print
 

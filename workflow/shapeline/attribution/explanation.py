@@ -30,8 +30,8 @@ class Explanation:
     value_empty: np.ndarray
     status: list[str] = field(default_factory=list)
     error: list[str | None] = field(default_factory=list)
-    details: list[dict] = field(default_factory=list)  # what a method says of each instance beside its scores
-    warning: list[str | None] = field(default_factory=list)  # what is to be known of an explanation that did not fail
+    details: list[dict] = field(default_factory=list)  # method-specific results per instance
+    warning: list[str | None] = field(default_factory=list)  # warning about a successful explanation
     standard_error: np.ndarray | None = None
     interaction_values: np.ndarray | None = None
     interactions_standard_error: np.ndarray | None = None

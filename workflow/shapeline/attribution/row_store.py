@@ -138,7 +138,7 @@ class Table:
     def _load(self, path: Path, columns: list[str]) -> pa.Table:
         """Return columns of a segment; no rows if it is corrupt or another job has merged it meanwhile."""
         try:
-            # Not pq.read_table: what makes a data set of one file takes as long as reading it.
+            # pq.read_table would create a dataset of one file, which takes as long as reading it.
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 return file.read(columns, use_threads=False).select(columns)
         except READ_ERRORS as error:
@@ -152,7 +152,7 @@ class Table:
         try:
             with atomic(path) as partial:
                 pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
-        except OSError as error:  # a full disk: the job's own output is what matters, and says so itself
+        except OSError as error:  # a full disk, which the job's own output will report
             log.warning("rows cannot be kept for a later run: %s", error)
             return False
         return True
@@ -169,5 +169,5 @@ class Table:
 def _touch(folder: Path) -> None:
     try:
         os.utime(folder)
-    except OSError:  # of another user, or on a disk that is read alone
+    except OSError:  # of another user, or on a read-only disk
         log.debug("%s cannot be touched", folder)

@@ -23,7 +23,7 @@ from shapeline.models.classifier import detach
 CALL_SECONDS = 1.0  # target time of one call of a game, which determines its number of coalitions
 MAX_BATCH = 2**14  # coalitions per call
 CALLS_PER_ROUND = 8  # calls per process before the number of coalitions is adapted to the time
-MIN_CHECKS, CHECK_SECONDS = 3, 0.1  # number of cached coalitions that are evaluated again beside both ends, and time
+MIN_CHECKS, CHECK_SECONDS = 3, 0.1  # cached coalitions that are evaluated again in addition to both ends, and time
 MAX_NAMED = 6  # players of a coalition that a message names
 FAILED = "evaluation failed"
 

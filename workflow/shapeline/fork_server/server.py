@@ -158,7 +158,7 @@ def _serve_kind(folder: str, sockets: dict[str, socket.socket], root: str, kind:
             line.close()
             os.close(ended)
         for fork, line in [client for client in running.values() if client[1] in ready]:
-            os.kill(fork, signal.SIGKILL)  # its client is gone
+            os.kill(fork, signal.SIGKILL)  # its client has exited
             line.close()
 
 
@@ -173,7 +173,7 @@ def _import(kind: str, root: str) -> None:
     if root:
         sys.path.insert(0, root)  # as the jobs have it
         for name in PACKAGE_MODULES.get(kind, ()):
-            with contextlib.suppress(Exception):  # a job that needs it says what is wrong
+            with contextlib.suppress(Exception):  # a job that needs it reports the error
                 importlib.import_module(name)
         sys.path.remove(root)
     gc.freeze()  # else garbage collection copies all pages into every fork
@@ -197,7 +197,7 @@ def _close(running: dict[int, tuple[int, socket.socket]], servers, sockets) -> N
 def _read_request(line: socket.socket, message: bytes, files: list[int]) -> dict:
     """Return the program of a request, with its standard files in place."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as before every job's command, until the job sets its handler
-    if len(files) < 3:  # the client is gone
+    if len(files) < 3:  # the client has exited
         os._exit(0)
     line.send(b"taken")
     line.close()

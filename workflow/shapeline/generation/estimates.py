@@ -405,7 +405,7 @@ def measure(
         ranks = (np.atleast_2d(_rank(values)) for values in (scores, exact.totals))
         result["spearman"] = float(correlate(*ranks)[0])
         if explanation.method not in UNITLESS_METHODS:
-            is_random = explanation.method == "random"  # which has no scale of its own
+            is_random = explanation.method == "random"  # its scores have no scale
             result["rmse"] = compute_rmse(match_scale(scores, exact.totals) if is_random else scores, exact.totals)
         half = explanation.half_widths
         if half is not None and explanation.evaluations < 2**game.d:

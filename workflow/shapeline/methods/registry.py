@@ -69,7 +69,7 @@ class Method:
     parameters: type[Parameters] = Parameters
     needs: tuple[
         Literal["grid", "labelled points", "derivative", "torch", "path", "attention", "estimator"], ...
-    ] = ()  # inputs beside the values of masks
+    ] = ()  # inputs in addition to the values of masks
     needs_model: bool = True
     efficient: bool | str = False  # scores add up to v(all) - v(none)
     unsigned: bool = False  # scores are magnitudes
@@ -83,11 +83,11 @@ class Method:
     first_round: int = FIRST_ROUND  # evaluations per feature of the first round of the nested design
     convergence_rate: float | None = None  # r of error ~ evaluations^-r, if earlier rounds help to predict the error
     min_rounds: int = 1  # before an explanation may stop whose error is not 0: errors of early rounds are too small
-    max_evaluations: int | None = None  # that the estimator can use
+    max_evaluations: int | None = None  # maximum that the estimator can use
     estimator: str | None = None  # "module:function" from a design and values to scores and their uncertainty
     batch_estimator: str | None = None  # the same from masks and values of each instance
     multi_output_estimator: str | None = None  # the same for the outputs of one game, by one estimator
-    distinct: Literal["coalitions", "permutations"] | None = None  # distinct ones that a budget pays for
+    distinct: Literal["coalitions", "permutations"] | None = None  # the budget counts distinct ones
     exact: bool = False  # enumerates 2^d coalitions
     pairs: int | None = None  # maximum of features if it scores pairs too; scores add up only with these
     control: bool = False  # a baseline that other methods should beat

@@ -12,11 +12,10 @@ from shapeline.report import experiment
 from shapeline.report.experiment import Results
 from shapeline.report.formatting import format_count, number
 from shapeline.statistics import paired
-from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
+from shapeline.statistics.recommendation import GRADIENT_EVALUATIONS, MARGIN, Recommendation, recommend
 
 MIN_INSTANCES = 6  # with fewer instances no signed-rank test can be significant
 ANY_COST = "at any cost"
-GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
 
 
 LEGEND = (

@@ -123,7 +123,7 @@ class Combined(nn.Module):
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         self.rows += len(rows)
         logits = check_logits(self.network(rows), len(rows), self.model.architecture, self.model.task).double()
-        if len(rows) % 2:  # the library tries the network on the references alone
+        if len(rows) % 2:  # the library first evaluates the network on only the references
             return logits[:, :1]
         target = torch.full((len(rows) // 2,), self.target, device=logits.device)
         multipliers, _ = compute_multipliers(logits.detach(), target, self.model.task)
@@ -164,6 +164,6 @@ def deep(game: Game, inputs: np.ndarray, targets: np.ndarray) -> Scored:
             explainer = shap.DeepExplainer(network, tensor(model, origins[i]))
             network.rows = 0
             x = tensor(model, inputs[i : i + 1].astype(np.float32))
-            values = explainer.shap_values(x, check_additivity=False)  # the multipliers are made for pairs of rows
+            values = explainer.shap_values(x, check_additivity=False)  # the multipliers are for pairs of rows
             of_cells[i], evaluations[i] = np.reshape(values, inputs.shape[1:]), network.rows
     return pool(of_cells, game.features), evaluations

@@ -9,7 +9,7 @@ import pandas as pd
 from shapeline.errors import NO_RULE
 from shapeline.papers import claims
 from shapeline.report import elements
-from shapeline.report.criteria import ANY_COST, GRADIENT_EVALUATIONS, LEGEND, Evidence, name_budgets, name_verdict
+from shapeline.report.criteria import ANY_COST, LEGEND, Evidence, name_budgets, name_verdict
 from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, part, table
 from shapeline.report.experiment import Results, average_seconds, count_warnings_and_failures, scalars, warn_near_chance
 from shapeline.report.figures.dots import average_ranks, cost_plane, rank_diagram
@@ -29,7 +29,7 @@ from shapeline.report.formatting import (
 from shapeline.report.sections import common, robustness
 from shapeline.statistics import paired
 from shapeline.statistics.paired import rate_of_equal_methods
-from shapeline.statistics.recommendation import Recommendation
+from shapeline.statistics.recommendation import GRADIENT_EVALUATIONS, Recommendation
 
 SAME_METHOD, BY_TIME = "The same method", "with time as the cost"
 
