@@ -72,10 +72,10 @@ def render(
     write(html, link_files(page(title, _add_navigation(body)), html.stem))
 
 
-def execute(notebook: Path, parameters: Mapping[str, object], read_text: Callable[[str], None] | None = None):
+def execute(notebook: Path, parameters: Mapping[str, object], handle_text: Callable[[str], None] | None = None):
     """Return the notebook with its parameters and the outputs of its cells, which run in this process.
 
-    read_text: called with each cell of text. Raises ShapelineError where a cell fails.
+    handle_text: called with each cell of text. Raises ShapelineError where a cell fails.
     """
     import papermill
 
@@ -91,8 +91,8 @@ def execute(notebook: Path, parameters: Mapping[str, object], read_text: Callabl
             if cell.cell_type == "code":
                 cell.execution_count, cell.outputs = next(counter), []
                 _run_and_store(cell, f"notebook {notebook}, cell {number}", names)
-            elif read_text is not None:
-                read_text(cell.source)
+            elif handle_text is not None:
+                handle_text(cell.source)
     finally:
         gc.set_threshold(*thresholds)
     return node
