@@ -78,11 +78,8 @@ class Recommendation:
             return f"{self.n} instances are too few; explain at least {self.needed:.0f} more"
         if self.outcome == "best":
             following = self.bounds.iloc[1]
-            level = "simultaneous 95 % CI"
-            if following["status"] == "plainly worse":  # by the screen, whose intervals are wider
-                level = f"{100 * (1 - SCREEN_LEVEL):.3g} % CI"
-            ends = f"{following.name}, by {following['low']:.3g} to {following['high']:.3g}{unit} ({level})"
-            return f"every other method{among} is significantly worse; the next is {ends}"
+            ends = f"by {following['low']:.3g} to {following['high']:.3g}{unit} (simultaneous 95 % CI)"
+            return f"every other method{among} is significantly worse; the next is {following.name}, {ends}"
         if self.outcome == "undecided":
             range_text = f"The {_name_margin(self, unit)}"
             if self.safe:

@@ -26,7 +26,7 @@ from shapeline.report.elements import (
 from shapeline.report.experiment import Results, scalars, select_ceiling
 from shapeline.report.figures.dots import areas, errors
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves, error_by_cost, tabulate_costs
-from shapeline.report.formatting import explain_unit, number, share
+from shapeline.report.formatting import explain_unit, join_names, number, share
 from shapeline.report.tables import TOP
 
 
@@ -250,8 +250,8 @@ def _note_other_units(results: Results, frame: pd.DataFrame) -> HTML | None:
     if not others:
         return None
     return note(
-        f"{', '.join(others)} explain the output of the network and not {results.value_unit}: their RMSE includes the "
-        "difference of the units; rank correlation and top-k overlap do not."
+        f"Scores of {join_names(others)} have the unit of the network's output, not {results.value_unit}: their RMSE "
+        "includes the difference of the units; rank correlation and top-k overlap do not."
     )
 
 

@@ -245,7 +245,7 @@ def robustness_section(evidence: Sequence[Evidence], results: Results) -> HTML |
 def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
     """Return the rule of the recommendation: one sentence, and the details behind a fold."""
     details = (
-        "A method is non-inferior where the upper simultaneous 95 % bound of (own − best) is below the margin. The "
+        "A method is non-inferior where the upper simultaneous 95 % bound of (method − best) is below the margin. The "
         "intervals are simultaneous over all comparisons with the best. They include the sampling of coalitions, which "
         "is independent per instance. Where the instances do not suffice, the verdict is undecided, with the number of "
         "additional instances needed. Each metric has its own recommendation."
@@ -410,7 +410,7 @@ def choices_table(answer: Evidence) -> HTML | None:
 def compare_with_best(answer: Evidence, results: Results) -> HTML:
     """Return the simultaneous bounds of every method against the best, and the pairwise tests."""
     advice, unit = answer.last or answer.advice(), f" ({answer.unit})" if answer.unit else ""
-    best = advice.bounds.index[0]
+    best, limit = advice.bounds.index[0], "" if answer.limit == ANY_COST else f" {answer.limit}"
     entries = [entry for entry in advice.bounds.index if entry in answer.candidates]
     pairs = paired.pairs(answer.candidates[entries], answer.criterion.better)
     tests = pairs[pairs["better"] == best].set_index("worse")
@@ -428,11 +428,11 @@ def compare_with_best(answer: Evidence, results: Results) -> HTML:
             }
         )
     return join_parts(
-        table(pd.DataFrame(rows), f"Difference from {best}, the best mean", text=["method"]),
+        table(pd.DataFrame(rows), f"Difference from {best}, the best mean{limit}", text=["method"]),
         note(
-            "CI of (own − best), simultaneous over comparisons with the best. p: Wilcoxon's signed-rank test per pair "
-            "with Holm's correction. A small p shows a difference and not its size, so the recommendation does not "
-            "use it."
+            "CI of (method − best), simultaneous over comparisons with the best. p: Wilcoxon's signed-rank test per "
+            "pair with Holm's correction. A small p shows a difference and not its size, so the recommendation does "
+            "not use it."
         ),
         equal_methods_note(answer, results),
     )
