@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from shapeline.games.features import Features
 from shapeline.report import criteria, experiment, formatting
 from shapeline.report.sections import evidence, importance
 from tests.fixtures.result_folder import build
@@ -48,6 +49,21 @@ def test_the_largest_mean_magnitudes_are_named_with_their_intervals(results):
     assert said.startswith(f"Most important features by exact, mean |score| in nats (95 % CI): {name} {told};")
     names, ordered = importance.sort_by_size(results, "exact")
     assert names[0] == name and np.allclose(np.abs(ordered).mean(0), np.sort(scores.mean(0))[::-1])
+
+
+def test_categories_have_no_high_values(results):
+    """The codes of categories have no order: their dots are grey, as in shap's beeswarm plot."""
+    columns = Features("column", (30,), np.arange(30), tuple(results.dataset_card["feature_names"]))
+
+    def shades(categorical):
+        card = results.dataset_card | {"categorical": categorical}
+        own = dataclasses.replace(results, features=columns, dataset_card=card)
+        return importance._shades(own, experiment.name_features(own))
+
+    ranks = pd.DataFrame(results.read_inputs(results.instances)).rank(pct=True).to_numpy()
+    np.testing.assert_allclose(shades([]), ranks)
+    assert (np.isnan(shades([1])).all(axis=0) == (np.arange(30) == 1)).all()
+    assert shades(list(range(30))) is None
 
 
 def test_groups_are_classes_and_right_and_wrong_predictions(results):

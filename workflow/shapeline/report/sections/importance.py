@@ -165,14 +165,15 @@ def _group_table(names: Sequence[str], scores: np.ndarray, found: Mapping[str, n
 
 
 def _shades(results: Results, names: Sequence[str]) -> np.ndarray | None:
-    """Return ranks (n, d) in [0, 1] of the values of features that are one column each, NaN for others."""
+    """Return ranks (n, d) in [0, 1] of the values of features that are one column of numbers each, NaN for others."""
     cells = results.features.cells.ravel()
     values = results.read_inputs(results.instances).reshape(len(results.instances), -1)
+    values[:, list(results.dataset_card.get("categorical", ()))] = np.nan
     indices = {
         name: np.flatnonzero(cells == index) for index, name in enumerate(experiment.name_shared_features(results))
     }
     columns = [values[:, indices[name][0]] if len(indices[name]) == 1 else None for name in names]
-    if all(column is None for column in columns):
+    if all(column is None or np.isnan(column).all() for column in columns):
         return None
     ranks = [np.full(len(values), np.nan) if one is None else pd.Series(one).rank(pct=True) for one in columns]
     return np.stack(ranks, axis=1)
