@@ -446,6 +446,9 @@ def test_init_writes_a_file_once_and_run_reads_it(root, tmp_path, monkeypatch, c
     for missing in ("no.skops", "no.py:ask"):
         assert command.main(["init", str(made(tmp_path, "classes")), "--model", missing]) == 1
         assert f"--model: {missing.removesuffix(':ask')}: file not found" in capsys.readouterr().err
+    Path("net.pt").touch()
+    assert command.main(["init", str(made(tmp_path, "classes")), "--model", "net.pt"]) == 1
+    assert "--model: source: 'net.pt' is not understood" in capsys.readouterr().err
     assert not (clone / "shapeline.yaml").exists()
     assert command.main(["init", str(made(tmp_path, "classes"))]) == 0
     assert yaml.safe_load((clone / "shapeline.yaml").read_text())["run"] == ["classes"]

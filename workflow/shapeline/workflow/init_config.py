@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from shapeline.config import mistakes
+from shapeline.config import mistakes, types
 from shapeline.datasets import folders
 from shapeline.datasets.checks import Dataset, read_format
 from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat
@@ -173,6 +173,8 @@ def build_configuration(
     elif model and is_model(Path(model)):
         trained = read_model(Path(model))
     model = _locate_model(trained.source if trained else model) if trained or model else None
+    if model:
+        parse(types.Model, {"source": model}, "--model: {key}")
     if path.is_dir():
         return _configure_images(path, model, trained, keys)
     if path.suffix.lower() not in SUFFIXES:
