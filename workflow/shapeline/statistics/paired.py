@@ -102,8 +102,7 @@ def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None 
     (whether the difference is significant: p_holm below 0.05, ranks and interval of the same sign, and at least 6
     instances or 12 blocks).
     """
-    means = values.mean().sort_index()
-    entries = list(means.sort_values(ascending=better == "lower", kind="stable").index)
+    entries = order(values, better)
     firsts, seconds = zip(*itertools.combinations(entries, 2), strict=True) if len(entries) > 1 else ((), ())
     differences = values[list(firsts)].to_numpy() - values[list(seconds)].to_numpy()  # (n, pairs)
     sign = 1 if better == "higher" else -1
