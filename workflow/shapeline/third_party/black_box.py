@@ -126,8 +126,7 @@ def explain_text(
         )
         return _fill_scores(explanation.local_exp[0], v.d)
 
-    counted = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, counted, fit_minimum)
+    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), fit_minimum)
 
 
 def explain_image(
@@ -159,8 +158,7 @@ def explain_image(
             )
         return _fill_scores(explanation.local_exp[0], v.d)
 
-    counted = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, counted, fit_minimum)
+    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), fit_minimum)
 
 
 def _fill_scores(weights: list[tuple[int, float]], d: int) -> np.ndarray:
@@ -204,8 +202,7 @@ def approximate(
             message = f"shapiq {release} has no approximator '{approximator}' of Shapley values; it has {message}"
         raise ShapelineError(f"peer_shapiq: {message}")
 
-    counted = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, counted, kernel_minimum)
+    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), kernel_minimum)
 
 
 def list_approximators() -> list[str]:

@@ -23,8 +23,7 @@ def kernel_shap(
     def explain(v: InstanceGame, seed: int) -> np.ndarray:
         return _explain(KernelShap, v, seed, n_samples=budget, perturbations_per_eval=BATCH_SIZE)
 
-    counted = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, counted, kernel_minimum)
+    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), kernel_minimum)
 
 
 def shapley_sampling(
@@ -36,8 +35,7 @@ def shapley_sampling(
         permutations = (budget - 2) // (v.d - 1)
         return _explain(ShapleyValueSampling, v, seed, n_samples=permutations, perturbations_per_eval=BATCH_SIZE)
 
-    counted = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, counted, permutation_minimum)
+    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), permutation_minimum)
 
 
 def _explain(explainer: Callable, v: InstanceGame, seed: int, **settings: int) -> np.ndarray:

@@ -31,8 +31,7 @@ def kernel(
             explainer = shap.KernelExplainer(v, np.zeros((1, v.d)))
             return explainer.shap_values(np.ones((1, v.d)), nsamples=budget - 2, l1_reg=False, silent=True)[0]
 
-    counted = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, counted, kernel_minimum)
+    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), kernel_minimum)
 
 
 def permutation(
@@ -47,8 +46,7 @@ def permutation(
             explainer = shap.PermutationExplainer(v, masker, seed=seed)
             return explainer(np.ones((1, v.d)), max_evals=pairs * (2 * v.d + 1), silent=True).values[0]
 
-    counted = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, counted, pair_minimum)
+    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), pair_minimum)
 
 
 def partition(
@@ -78,8 +76,7 @@ def partition(
             )
         return explanation.values[0]
 
-    counted = CountedGame(game, inputs, targets, instances, seed, budget)
-    return explain_each(explain, counted, split_minimum)
+    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), split_minimum)
 
 
 @functools.cache
