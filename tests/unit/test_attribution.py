@@ -155,7 +155,7 @@ def test_a_mistake_is_one_line(arguments, words):
 
 
 @pytest.mark.parametrize("what", ["inputs", "reference", "background"])
-def test_images_that_hold_nan_are_refused_by_name(what):
+def test_images_with_nan_are_refused_by_name(what):
     pictures = np.zeros((3, 1, 4, 4), np.float32)
     pictures[2, 0, 1, 1] = np.nan
     with pytest.raises(ShapelineError, match=f"{what}: the image at position 2 holds NaN; give numbers"):
@@ -170,7 +170,7 @@ def test_a_network_that_does_not_fit_the_inputs_is_refused_with_their_shape(targ
     assert "\n" not in str(failure.value)
 
 
-def test_an_instance_may_bring_its_own_reference():
+def test_an_instance_may_have_its_own_reference():
     def probabilities(rows):
         p = 1 / (1 + np.exp(-rows.reshape(len(rows), -1).mean(1)))
         return np.stack([p, 1 - p], 1)
@@ -445,7 +445,7 @@ def test_seconds_include_those_of_stored_values(tmp_path):
     assert made.seconds.sum() >= 0.1
 
 
-def test_a_nan_beside_stored_values_names_the_right_instance(tmp_path):
+def test_a_nan_among_stored_values_names_the_right_instance(tmp_path):
     model = adapters.wrap(lambda rows: np.where(rows[:, :1] == 9, np.nan, [[0.5, 0.5]]))
     columns, inputs = Features("column", (D,), np.arange(D, dtype=np.int32)), np.zeros((4, D), np.float32)
     arguments = [{"method": "occlusion"}, columns, Reference(np.ones((1, D), np.float32)), "probability"]

@@ -91,7 +91,7 @@ def test_parameters_are_counted_exactly(results):
     assert claims.has_size(351_003)(results).verdict == "fails"
 
 
-def test_beats_holds_fails_or_stays_open(results):
+def test_beats_holds_fails_or_is_undecided(results):
     assert claims.beats("good", "poor")(results).verdict == "holds"
     assert claims.beats("poor", "good")(results).verdict == "fails"
     assert claims.beats("good", "same")(results).verdict == "undecided"

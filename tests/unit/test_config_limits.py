@@ -93,7 +93,7 @@ def test_what_is_no_mapping_of_keys_is_refused(raw):
 
 @pytest.mark.parametrize("method", ["kernel_shap", "sample_shapley", "lime"])
 @pytest.mark.parametrize("budget", [1e308, 1e9])
-def test_a_design_that_no_memory_holds_is_refused_with_what_it_takes(default, method, budget):
+def test_a_design_larger_than_memory_is_refused_with_its_size(default, method, budget):
     default["experiments"]["reviews"]["methods"] = {"far": {"method": method, "budget": budget}}
     default["experiments"]["reviews"]["metrics"] = {"cost": {}}
     (line,) = refused(default)

@@ -25,7 +25,7 @@ def test_the_records_of_the_source():
     assert 25 < records["labels"].sum() < 55 and set(counts) == set(range(7))
 
 
-def test_masks_are_the_pixels_of_the_crosses_and_nothing_else():
+def test_masks_are_exactly_the_pixels_of_the_crosses():
     pictures, masks = synthetic.generate(40, crosses=3)
     for picture, mask in zip(pictures, masks, strict=True):
         assert blobs(mask) == 3

@@ -261,7 +261,7 @@ def test_prepared_data_determine_their_size(place, default):
     assert "digits38: prepared, 2 MB" in doctor.report(loaded)[0]
 
 
-def test_times_and_counts_read_well():
+def test_times_and_counts_are_readable():
     assert [messages.format_time(seconds) for seconds in (1, 90, 5400, 360_000)] == [
         *("0.1 core minutes", "1.5 core minutes", "1.5 core hours", "100 core hours")
     ]

@@ -29,7 +29,7 @@ def test_nothing_is_extrapolated(error, found):
     assert at == pytest.approx([found], nan_ok=True)
 
 
-def test_a_curve_that_rises_again_counts_where_it_first_came_down():
+def test_a_curve_that_rises_again_counts_at_its_first_crossing():
     at = interpolate_evaluations(np.array([[1.0, 0.1, 0.5]]), SPENT.to_numpy(), np.array([0.3]))
     assert at == pytest.approx([10 ** (1 + np.log10(1 / 0.3))])
 

@@ -105,7 +105,7 @@ def test_columns_that_the_model_does_not_take_are_omitted(pipeline):
     assert found.feature_names == tuple(FRAME)
 
 
-def test_a_model_of_arrays_is_given_arrays_and_one_of_frames_frames():
+def test_a_model_of_arrays_receives_arrays_and_one_of_frames_frames():
     seen = []
     table = pd.DataFrame(RNG.random((6, 3)), columns=["a", "b", "c"])
 

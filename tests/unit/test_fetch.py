@@ -104,7 +104,7 @@ def test_the_second_url_serves_when_the_first_is_altered(server, tiny, tmp_path)
     assert left(tmp_path) == ["data.gz"]
 
 
-def test_not_found_names_everything_one_needs(server, tiny, tmp_path):
+def test_not_found_names_everything_needed(server, tiny, tmp_path):
     server.content.clear()
     place = tmp_path / "data.gz"
     message = failure("tiny", "data.gz", place)
@@ -168,7 +168,7 @@ def test_a_busy_server_is_retried_with_increasing_waits(server, tiny, tmp_path, 
     assert "HTTP 503 Service Unavailable; once more in 1 s" in caplog.text
 
 
-def test_a_server_that_stays_busy_gives_way_to_the_next(server, tiny, tmp_path, waits):
+def test_a_busy_server_is_followed_by_the_next(server, tiny, tmp_path, waits):
     server.busy["/a/data.gz"] = [503] * 9
     assert fetch("tiny", "data.gz", tmp_path / "data.gz").read_bytes() == CONTENT
     assert [path for path, _ in server.requests] == ["/a/data.gz"] * 4 + ["/b/data.gz"]

@@ -61,7 +61,7 @@ def test_parameters_are_those_counted_by_hand():
     assert architectures.build("resnet18").n_parameters == 11_689_512  # torchvision's own figure
 
 
-def test_filters_pools_and_dropout_stand_in_the_papers_order():
+def test_filters_pools_and_dropout_are_in_the_papers_order():
     cifar = architectures.build("cifar_cnn").module
     filters = [layer.out_channels for layer in cifar if isinstance(layer, nn.Conv2d)]
     assert filters == [48, 48, 96, 96, 192, 192]
@@ -288,7 +288,7 @@ class Command:
         (None, "there is no such file"),
     ],
 )
-def test_files_that_hold_anything_else_are_refused(tmp_path, monkeypatch, content, words):
+def test_files_with_other_contents_are_refused(tmp_path, monkeypatch, content, words):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "net.pth"
     if isinstance(content, bytes):

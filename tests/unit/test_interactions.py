@@ -302,7 +302,7 @@ def test_the_process_is_more_accurate_than_orders():
 
 
 @pytest.mark.parametrize("index", ["k_sii", "fsii"])
-def test_intervals_of_the_process_hold_by_either_index(index):
+def test_intervals_of_the_process_cover_by_either_index(index):
     """Of pairs; of own parts by k-SII, and none of them by FSII. 40 reviews of ten words, 16 d."""
     game, bits = reviews(), 1 << np.arange(10)
     values, exact = game.values[:40], designs.shapley_interactions(10, index)
@@ -338,7 +338,7 @@ def test_orders_come_to_every_index(index):
     assert off(36, index) < 0.7 * off(36, "k_sii")
 
 
-def test_intervals_of_pairs_along_orders_hold_and_need_two_terms():
+def test_intervals_of_pairs_along_orders_cover_and_need_two_terms():
     game, bits = reviews(), 1 << np.arange(10)
     values, exact = game.values[:40], designs.shapley_interactions(10).attribute_pairs(game.values[:40])
     inside, ratio = [], []

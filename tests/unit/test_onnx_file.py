@@ -91,7 +91,7 @@ def test_a_weights_file_contains_the_complete_model(file):
     np.testing.assert_array_equal(again.module(ROWS), classifier.module(ROWS))
 
 
-def test_what_does_not_fit_is_one_line(file, tmp_path):
+def test_mismatches_are_one_line(file, tmp_path):
     from onnx import TensorProto
 
     cases = [

@@ -88,7 +88,7 @@ def test_settings_and_files_name_the_other_data(raw):
         ),
     ],
 )
-def test_what_does_not_fit_is_one_line(raw, experiment, change, words):
+def test_mismatches_are_one_line(raw, experiment, change, words):
     del raw["experiments"]["digits"]["dataset"]
     raw["experiments"][experiment] |= change
     found = lines(raw)

@@ -118,7 +118,7 @@ def test_a_masked_row_is_a_background_row_with_kept_cells_exchanged(kind):
     np.testing.assert_allclose(found.scores[:, 1], 0, atol=1e-12)
 
 
-def test_every_cell_comes_back_as_it_was():
+def test_every_cell_is_read_unchanged():
     frame = pd.DataFrame({"amount": AMOUNT, **KINDS})
     kept, (cells,) = table.build_table([frame])
     same_cells(kept.compose(cells), frame)
@@ -538,7 +538,7 @@ def test_an_array_of_a_dataset_function_keeps_its_type(dtype, tmp_path):
 
 
 @pytest.mark.parametrize("axes", ["as given", "with channels"])
-def test_a_function_is_given_series_as_the_dataset_function_returns_them(axes, tmp_path):
+def test_a_function_receives_series_as_the_dataset_function_returns_them(axes, tmp_path):
     """(n, time, channels), of which the engine makes one channel; a function of images with channels gets these."""
     (tmp_path / "data.py").write_text(
         "import numpy as np\ndef read():\n    rows = np.random.default_rng(0).random((24, 3, 2), dtype=np.float32)\n"
@@ -618,7 +618,7 @@ def test_a_mapping_of_columns_groups_them():
     assert found.feature_names == ("left", "right")
 
 
-def test_what_a_model_raises_is_one_line():
+def test_errors_of_a_model_are_one_line():
     frame = pd.DataFrame({"a": AMOUNT, "b": AMOUNT[::-1]})
 
     def picky(rows):
@@ -743,7 +743,7 @@ def test_classes_of_one_name_are_refused_and_truth_is_a_class():
         shapeline.explain(model, frame[:2], target=1, **told)
 
 
-def test_truth_and_half_precision_reach_networks_as_numbers():
+def test_booleans_and_half_precision_are_numbers_for_networks():
     torch = pytest.importorskip("torch")
     network = torch.nn.Linear(2, 2)
     frame = pd.DataFrame({"count": pd.array([1, 2, 3, 4], "Int64"), "truth": [True, False, True, True]})
@@ -812,7 +812,7 @@ class Renaming(BaseEstimator):
         return np.column_stack([1 - of_one, of_one])
 
 
-def test_a_model_that_stores_other_names_is_given_its_own_columns():
+def test_a_model_that_stores_other_names_receives_its_columns():
     frame = pd.DataFrame({"mean radius": RNG.random(9), "worst area": RNG.random(9), "other_name": RNG.random(9)})
     model = Renaming().fit(frame, [0, 1] * 4 + [0])
     shuffled = frame[["other_name", "worst area", "mean radius"]].assign(more="x")

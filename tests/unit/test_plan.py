@@ -61,7 +61,7 @@ def test_shards_come_from_counts(default):
     assert runs.shards(validation.load(default), "digits") == 4
 
 
-def test_the_shards_of_one_experiment_touch_no_other(default):
+def test_shards_of_an_experiment_do_not_change_others(default):
     before = every_setting(validation.load(default))
     default["experiments"]["digits"]["shards"] = 3
     after = every_setting(validation.load(default))

@@ -13,7 +13,7 @@ import shapeline
 HEADING = re.compile(r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?\n(.*?)(?=^## |\Z)", re.M | re.S)
 
 
-def test_the_version_stands_in_one_place(root):
+def test_the_version_is_defined_once(root):
     project = tomllib.loads((root / "pyproject.toml").read_text())
     assert "version" not in project["project"] and "version" in project["project"]["dynamic"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "shapeline.__version__"}

@@ -69,7 +69,7 @@ def test_holm_controls_errors_if_some_methods_differ():
     assert wrong <= stats.binom.interval(0.95, runs, 0.05)[1] and missed <= 0.01 * runs
 
 
-def test_ranks_that_speak_for_the_worse_mean_make_nothing_sure():
+def test_ranks_in_favour_of_the_worse_mean_prevent_significance():
     """On 50 of 60 instances b is ahead by a little; a has the better mean by what it gains on the other ten."""
     random = np.random.default_rng(0)
     b = random.normal(size=60)
@@ -237,7 +237,7 @@ def test_pooled_ranks_take_datasets_and_models_as_units_and_agreement_does_not_m
     assert paired.pool_ranks(cells, ["d"] * 6)["low"].isna().all()
 
 
-def test_pooled_intervals_hold_together():
+def test_pooled_intervals_are_simultaneous():
     random, missed = np.random.default_rng(0), 0
     true = stats.rankdata([0.0, 0.4, 0.8, 1.2, 1.6])
     quality = random.normal(np.arange(5) * 0.4, 1.0, (60_000, 5))

@@ -266,7 +266,7 @@ def test_own_text_settings_need_texts(tmp_path):
     assert "of kind table, not text" in failure(source, {"length": 5}, [], tmp_path / "out")
 
 
-def test_own_decisive_words_are_cut_as_the_words_are(tmp_path):
+def test_ground_truth_words_are_truncated_with_their_text(tmp_path):
     texts, flags = ["a b \u2014 c", "d", "b", "a"], [[True, False, True], [True], [False], [True]]
     for unit, expected in (("word", [False, True]), ("character", [True, False])):
         length = {"word": 2, "character": 3}[unit]
@@ -550,7 +550,7 @@ def test_reviews_are_synthetic_and_balanced(made):
     ]
 
 
-def test_reviews_know_the_words_of_the_example(made):
+def test_reviews_include_the_words_of_the_example(made):
     _, card, data = made
     ids = tokenizer.encode_documents([synthetic.EXAMPLE], card)[0]
     assert (ids != 0).sum() == 9 and text.UNKNOWN not in ids

@@ -221,7 +221,7 @@ def test_a_folder_that_cannot_be_read_is_one_line_before_any_job(example, tmp_pa
         ),
     ],
 )
-def test_what_cannot_go_together_is_one_line(example, path, value, said):
+def test_incompatible_settings_are_one_line(example, path, value, said):
     builders.put(example, path, value)
     with pytest.raises(ShapelineError, match=said):
         validation.load(example)

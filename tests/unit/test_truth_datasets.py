@@ -58,7 +58,7 @@ def crossed(tmp_path_factory):
     return prepared(tmp_path_factory.mktemp("crosses"), "crosses", count=240, seed=3)
 
 
-def test_crosses_know_their_pixels(crossed):
+def test_crosses_have_their_pixels_as_ground_truth(crossed):
     card, data, folder = crossed
     assert card["truth"] == "masks" and card["synthetic"] is True and card["classes"] == ["no cross", "cross"]
     assert [sum(counts.values()) for counts in card["counts"].values()] == [150, 30, 60]
@@ -72,7 +72,7 @@ def test_crosses_know_their_pixels(crossed):
     assert not images.objects(folder, data.ids, 0).any() and card["objects"] == {"cross": expected.sum()}
 
 
-def test_tests_hold_one_or_six_crosses_more_often():
+def test_test_images_have_one_or_six_crosses_more_often():
     masks, split = (synthetic.read_crosses({}, count=1600)[name] for name in ("masks", "split"))
     counts = masks.sum(axis=(1, 2)) // 17
     test, train = (np.bincount(counts[(split == part) & (counts > 0)])[1:] for part in (2, 0))
