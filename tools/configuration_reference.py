@@ -90,8 +90,8 @@ def union(key: str, words: str, of: list[Any]) -> list[str]:
     parts = [f"## `{key}`\n", f"{words}\n"]
     for model in of:
         if isinstance(model, type):
-            name = get_args(model.model_fields["kind"].annotation)[0]
-            parts.append(f"### {key} `{name}`\n\n{table(model) or NO_KEYS}")
+            names = ", ".join(f"`{name}`" for name in get_args(model.model_fields["kind"].annotation))
+            parts.append(f"### {key} {names}\n\n{table(model) or NO_KEYS}")
     return parts
 
 

@@ -65,12 +65,8 @@ class Model(Strict):
     training: Training = Field(Training(), description="Training options that differ from the architecture's defaults.")
 
 
-class Pixel(Strict):
-    kind: Literal["pixel"]
-
-
-class Column(Strict):
-    kind: Literal["column"]
+class PlainFeatures(Strict):
+    kind: Literal["pixel", "column", "word", "character_run", "sentence", "passage", "message", "player"]
 
 
 class Group(Strict):
@@ -80,34 +76,7 @@ class Group(Strict):
     )
 
 
-class Word(Strict):
-    kind: Literal["word"]
-
-
-class CharacterRun(Strict):
-    kind: Literal["character_run"]
-
-
-class Sentence(Strict):
-    kind: Literal["sentence"]
-
-
-class Passage(Strict):
-    kind: Literal["passage"]
-
-
-class Message(Strict):
-    kind: Literal["message"]
-
-
-class Player(Strict):
-    kind: Literal["player"]
-
-
-Features = Annotated[
-    Pixel | Patch | Superpixel | Column | Group | Word | CharacterRun | Sentence | Passage | Message | Player,
-    Field(discriminator="kind"),
-]
+Features = Annotated[PlainFeatures | Patch | Superpixel | Group, Field(discriminator="kind")]
 
 
 class Background(Strict):

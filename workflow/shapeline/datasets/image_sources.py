@@ -11,10 +11,11 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import numpy as np
+from pydantic import BaseModel
 
 from shapeline.datasets import archive, images
 from shapeline.datasets.archive import Limits, of, open_binary, read_named_rows
-from shapeline.datasets.images import Annotation
+from shapeline.datasets.images import UNREADABLE, Annotation
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, describe_subset
 from shapeline.errors import ShapelineError, nearest
 
@@ -23,8 +24,6 @@ log = logging.getLogger(__name__)
 # Folders above the class folders, which then are the split.
 SPLITS = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
 LAYOUT = "<class>/<image>, or train|validation|test/<class>/<image>, all at one depth"
-UNREADABLE = "left_out_unreadable"
-MAX_NAMED = 10  # of the images left out, in the card
 
 
 def read_folder(
@@ -33,7 +32,7 @@ def read_folder(
     resize: str = "resize",
     color: str = "rgb",
     on_decode_error: str = "stop",
-    limits: dict | None = None,
+    limits: BaseModel | None = None,
 ) -> dict:
     """Return images (n, channels, height, width) uint8, labels, class names (folders, alphabetical), and split folders.
 
@@ -61,9 +60,7 @@ def read_folder(
     if others:
         log.warning("%s: %d file(s) that are not images are ignored", path, len(others))
         notes.append(f"{len(others)} file(s) that are not images ignored")
-    if unreadable:
-        more = f" and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
-        notes.append(f"cannot be decoded and left out: {', '.join(sorted(unreadable)[:MAX_NAMED])}{more}")
+    notes += images.warn_left_out(path, "cannot be decoded", sorted(unreadable))
     order = sorted(kept, key=lambda file: (SPLITS[parts[file]] if parts else 0, file.parts[-2:], file))
     return {
         "inputs": np.stack([kept[file] for file in order]),
@@ -172,12 +169,11 @@ FACES = ("happy", "sad")
 EMOTIONS = {"3": "happy", "4": "sad"}  # of the seven in the csv
 FACE_PARTS = {"train": 0, "test": 2}
 USAGES = {"Training": 0, "PublicTest": 2, "PrivateTest": 2}
-FACE_SUFFIXES = (".jpg", ".jpeg", ".png")
 FACE_SIDE = 48
 OTHER_FACES = "left_out_other_expressions"
 
 
-def read_fer(paths: dict[str, Path], limits: dict | None = None) -> dict:
+def read_fer(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     """Return happy and sad faces (n, 1, 48, 48) uint8, labels 0 and 1, and the official split, training first.
 
     Images that cannot be decoded are named and left out. paths: official file name -> csv, folder with
@@ -224,7 +220,7 @@ def read_fer(paths: dict[str, Path], limits: dict | None = None) -> dict:
 def _find_face(name: str) -> tuple[int, str, str] | None:
     """Return part, class and file name of an image; None for other files."""
     part, folder, file = ([""] * 3 + name.split("/"))[-3:]
-    known = part in FACE_PARTS and file.lower().endswith(FACE_SUFFIXES)
+    known = part in FACE_PARTS and file.lower().endswith(images.SUFFIXES)
     return (FACE_PARTS[part], folder, file) if known else None
 
 
@@ -284,7 +280,7 @@ CIFAR_PARTS = {"train": TRAIN, "test": TEST}  # in the names of other files of s
 CIFAR_RECORD = 1 + 3 * 32 * 32  # bytes: the label, then red, green and blue, each row by row
 
 
-def read_cifar10(paths: dict[str, Path], limits: dict | None = None) -> dict:
+def read_cifar10(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     """Read images (n, 3, 32, 32) uint8, labels 0..9, and the official split: five training batches, then test.
 
     paths: official file name -> .tar.gz, folder with the six .bin files, or folder with other files of such records,
@@ -358,7 +354,7 @@ def read_lisa(
     size: list[int] | None = None,
     resize: str = "resize",
     on_decode_error: str = "stop",
-    limits: dict | None = None,
+    limits: BaseModel | None = None,
 ) -> dict:
     """Return frames (n, 3, 960, 1280) uint8 or of `size`, labels 1 with a green light, the split, and all boxes.
 

@@ -312,7 +312,7 @@ def read_annotated(
     if not len(kept):
         raise ShapelineError(f"{path}: no image can be decoded; check path.")
     notes = [f"{resized} image(s) brought to {size[0]}x{size[1]} pixels"] if resized else []
-    notes += _warn_left_out(path, "missing", missing) + _warn_left_out(path, "cannot be decoded", unreadable)
+    notes += warn_left_out(path, "missing", missing) + warn_left_out(path, "cannot be decoded", unreadable)
     return {
         "inputs": inputs if len(kept) == len(inputs) else inputs[kept],
         "boxes": [boxes[row] for row in kept],
@@ -330,7 +330,7 @@ def _read_boxes(annotation: Annotation, where: str) -> list:
     return annotation.boxes
 
 
-def _warn_left_out(path: Path, what: str, names: list[str]) -> list[str]:
+def warn_left_out(path: Path, what: str, names: list[str]) -> list[str]:
     """Return a warning and a note of the images that are left out, none where there are none."""
     if not names:
         return []

@@ -4,6 +4,7 @@ import json
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+from pydantic import BaseModel
 
 from shapeline.datasets import archive, images
 from shapeline.datasets.archive import of
@@ -29,7 +30,7 @@ def read(
     resize: str = "resize",
     on_decode_error: str = "stop",
     task: str = "classification",
-    limits: dict | None = None,
+    limits: BaseModel | None = None,
 ) -> dict:
     """Return slides (n, 3, 1200, 1600) uint8 or of `size`, labels 1 with a trophozoite, the split, and all boxes.
 

@@ -1,20 +1,19 @@
 """MNIST (LeCun, Cortes & Burges 1998): the four official IDX files, gzipped or not."""
 
-import gzip
-import io
 import math
-import zlib
 from pathlib import Path
 
 import numpy as np
+from pydantic import BaseModel
 
+from shapeline.datasets import archive
+from shapeline.datasets.archive import USUAL, Limits
 from shapeline.datasets.registry import file_digest
 from shapeline.errors import ShapelineError
 
 # IDX: two zero bytes, the type (8 is unsigned byte), the number of dimensions; then each size, 4 bytes, big-endian.
 IMAGES, LABELS = 0x00000803, 0x00000801
 SIDE, N_CLASSES = 28, 10
-MAX_BYTES = 200_000_000  # bytes, unpacked
 
 # 400 of the digits (CC BY-SA 3.0, data/README.md), twenty a row: the first 150 threes and 150 eights for training, then
 # 50 and 50 for the test.
@@ -25,12 +24,13 @@ PARTS = ((0, 150), (2, 50))  # split, and digits of each class
 ACROSS = 20
 
 
-def read(paths: dict[str, Path]) -> dict:
+def read(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     """Return images (n, 1, 28, 28) uint8, labels 0..9 and the official split; ShapelineError names file and record."""
     inputs, labels, split = [], [], []
     for part, prefix in ((0, "train"), (2, "t10k")):
         image_path, label_path = paths[f"{prefix}-images-idx3-ubyte.gz"], paths[f"{prefix}-labels-idx1-ubyte.gz"]
-        images, digits = read_idx(image_path, IMAGES), read_idx(label_path, LABELS)
+        allowed = archive.of(limits)
+        images, digits = read_idx(image_path, IMAGES, allowed), read_idx(label_path, LABELS, allowed)
         if images.shape[1:] != (SIDE, SIDE):
             height, width = images.shape[1:]
             raise ShapelineError(
@@ -51,17 +51,9 @@ def read(paths: dict[str, Path]) -> dict:
     return {"inputs": np.concatenate(inputs), "labels": np.concatenate(labels), "split": np.concatenate(split)}
 
 
-def read_idx(path: Path, magic: int) -> np.ndarray:
+def read_idx(path: Path, magic: int, limits: Limits = USUAL) -> np.ndarray:
     """Return the array of unsigned bytes of an IDX file with this `magic`. Raises ShapelineError for a damaged file."""
-    content = Path(path).read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        try:
-            with gzip.open(io.BytesIO(content)) as stream:
-                content = stream.read(MAX_BYTES + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ShapelineError(f"{path}: the gzip file is truncated or damaged ({error}); get it again.") from error
-    if len(content) > MAX_BYTES:
-        raise ShapelineError(f"{path}: more than {MAX_BYTES:,} bytes, the official file has 47 million; get it again.")
+    content = archive.read_file(path, limits)
     n_dimensions = magic & 0xFF
     header = 4 + 4 * n_dimensions
     number = int.from_bytes(content[:4], "big")

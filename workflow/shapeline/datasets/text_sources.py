@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
+from pydantic import BaseModel
 
 from shapeline.datasets import archive
 from shapeline.datasets.archive import of
@@ -28,7 +29,7 @@ POLARITY_FILES = ("rt-polarity.neg", "rt-polarity.pos")
 YAHOO_COLUMNS = ("class", "question title", "question content", "best answer")
 
 
-def read_agnews(paths: dict[str, Path], limits: dict | None = None) -> dict:
+def read_agnews(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     """Return AG News (Zhang, Zhao & LeCun 2015): title and description joined, and the official split.
 
     Without train.csv no split, and a note of it; train.csv may be a file of some rows. Raises ShapelineError.
@@ -50,7 +51,7 @@ def read_agnews(paths: dict[str, Path], limits: dict | None = None) -> dict:
     return records
 
 
-def read_imdb(paths: dict[str, Path], limits: dict | None = None) -> dict:
+def read_imdb(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     """Return the labelled reviews of Maas et al. (2011) and the official split, breaks as spaces.
 
     Order: training first, negative first, then by name. paths: official file name -> .tar.gz or folder. Raises
@@ -76,7 +77,7 @@ def _review_place(name: str) -> tuple[int, int, str] | None:
     return (WORDS[part], IMDB_CLASSES[folder], file) if known else None
 
 
-def read_polarity(paths: dict[str, Path], limits: dict | None = None) -> dict:
+def read_polarity(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     """Return sentences of Pang & Lee (2005), negative first, without a split; in UTF-8 or Windows-1252."""
     (path,) = paths.values()
     sentences_of = {}
@@ -100,7 +101,7 @@ def read_polarity(paths: dict[str, Path], limits: dict | None = None) -> dict:
     }
 
 
-def read_yahoo(paths: dict[str, Path], limits: dict | None = None) -> dict:
+def read_yahoo(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     """Return Yahoo! Answers (Zhang, Zhao & LeCun 2015): title, question and answer joined, training first.
 
     paths: official file name -> .tgz, folder, or folder with files named "train" and "test". Raises ShapelineError.

@@ -272,7 +272,7 @@ def restore(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifi
         classifier.outputs = metadata["outputs"]
     if classifier.framework != "function" and classifier.outputs == "probabilities":
         made_by = backend(classifier.framework)
-        classifier.module = made_by.build_from_probabilities(classifier.module, classifier.task, source)
+        classifier.module = made_by.build_from_probabilities(classifier.module, classifier.task)
     return classifier
 
 

@@ -119,7 +119,7 @@ class Classifier:
                         "sum to 1, and the dataset has a class each; end the network in a softmax, or give its logits"
                     )
                 self.task = "multilabel"
-            self.module = framework.build_from_probabilities(self.module, self.task, self.architecture)
+            self.module = framework.build_from_probabilities(self.module, self.task)
 
     def _outputs(self, inputs: Any, batch: int) -> np.ndarray:
         """Return log-probabilities (n, classes) float64, or predictions (n, 1)."""

@@ -406,14 +406,9 @@ class Arranged(keras.Model):
         return self.network(rows, training=training)
 
 
-@functools.lru_cache(maxsize=1)  # the trace and the calibration of a network serve its next explanation
-def rearrange(module: keras.Model, order: str) -> Arranged:
-    return Arranged(module, order)
-
-
-@functools.lru_cache(maxsize=1)
-def build_from_probabilities(module: keras.Model, task: str, name: str) -> LogProbabilities:
-    return LogProbabilities(module, task)
+# Cached, so that the trace and the calibration of a network serve its next explanation.
+rearrange = functools.lru_cache(maxsize=1)(Arranged)
+build_from_probabilities = functools.lru_cache(maxsize=1)(LogProbabilities)
 
 
 def outputs(module: keras.Model, inputs: np.ndarray, batch: int = 256) -> np.ndarray | None:

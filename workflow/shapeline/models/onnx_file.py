@@ -11,6 +11,7 @@ import numpy as np
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.models.adapters import ORDERS, find_order
 from shapeline.models.classifier import classify_outputs
+from shapeline.models.onnx_graph import Refused, open_session
 
 log = logging.getLogger(__name__)
 
@@ -92,25 +93,16 @@ def read_input(source: str, content: bytes) -> tuple[tuple[int | str | None, ...
 def _open_session(source: str, content: bytes):
     if not is_installed("onnxruntime"):
         raise ShapelineError(f"models: {source}: it cannot be read: {describe_missing('onnxruntime')}")
-    import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as failures
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 0)  # 0: all
-    options.log_severity_level = 4
-    names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
+    threads = int(os.environ.get("OMP_NUM_THREADS") or 0)
     try:
         # For a model in memory ONNX Runtime searches external weights in the working directory; their edits would go
         # unnoticed and no result would store them. In an empty folder it finds none.
         with tempfile.TemporaryDirectory() as empty:
-            options.add_session_config_entry("session.model_external_initializers_file_folder_path", empty)
-            return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except tuple(getattr(failures, name) for name in names) as error:
-        reason = str(error).splitlines()[0]
-        remedy = (
-            "save its weights inside, by external_data=False" if "external" in reason.lower() else "export it again"
-        )
-        raise ShapelineError(f"models: {source} cannot be read as an ONNX file ({reason}); {remedy}") from error
+            return open_session(content, threads, {"session.model_external_initializers_file_folder_path": empty})
+    except Refused as error:
+        inside = "save its weights inside, by external_data=False"
+        remedy = inside if "external" in str(error).lower() else "export it again"
+        raise ShapelineError(f"models: {source} cannot be read as an ONNX file ({error}); {remedy}") from error
 
 
 def _match_input(source: str, session, shape: tuple[int, ...]) -> tuple[type, str]:

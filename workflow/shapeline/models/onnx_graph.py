@@ -46,19 +46,26 @@ class Graph:
 
 def load_graph(content: bytes, threads: int) -> Graph:
     """Return the graph in a file's bytes, whose threads wait for nobody. Raises Refused where it cannot be read."""
+    threads, shares = (1, threads) if len(content) < SMALL else (threads, 1)
+    # Rows are filled on these processors.
+    return Graph(open_session(content, threads, {"session.intra_op.allow_spinning": "0"}), shares)
+
+
+def open_session(content: bytes, threads: int, entries: dict[str, str]) -> Any:
+    """Return a session of ONNX Runtime on the CPU (threads: 0 for all). Raises Refused where it cannot be read."""
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as failures
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, shares = (1, threads) if len(content) < SMALL else (threads, 1)
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # rows are filled on these processors
-    options.log_severity_level = 4
+    options.intra_op_num_threads, options.log_severity_level = threads, 4
+    for key, value in entries.items():
+        options.add_session_config_entry(key, value)
     try:
-        return Graph(onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"]), shares)
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         if type(error).__module__ != failures.__name__:
             raise
-        raise Refused(f"ONNX Runtime cannot read it: {first_line(error)}") from error
+        raise Refused(first_line(error)) from error
 
 
 def check_size(weights: int) -> None:

@@ -76,9 +76,7 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
     classifier.outputs = metadata["outputs"]
     classifier = adapters.rearrange(classifier, metadata["order"])
     if classifier.outputs == "probabilities":
-        classifier.module = made_by.build_from_probabilities(
-            classifier.module, classifier.task, classifier.architecture
-        )
+        classifier.module = made_by.build_from_probabilities(classifier.module, classifier.task)
     check_fit(arrays, made_by.state(classifier.module), str(path), classifier.architecture)
     made_by.set_state(classifier.module, arrays)
     return classifier.to(device)

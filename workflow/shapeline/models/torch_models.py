@@ -420,14 +420,9 @@ class Arranged(nn.Module):
         return self.network(rows.movedim(1, -1) if self.order == "channels_last" else rows[:, 0])
 
 
-@functools.lru_cache(maxsize=1)  # the calibration of a network serves its next explanation
-def rearrange(module: nn.Module, order: str) -> Arranged:
-    return Arranged(module, order)
-
-
-@functools.lru_cache(maxsize=1)
-def build_from_probabilities(module: nn.Module, task: str, name: str) -> LogProbabilities:
-    return LogProbabilities(module, task)
+# Cached, so that the calibration of a network serves its next explanation.
+rearrange = functools.lru_cache(maxsize=1)(Arranged)
+build_from_probabilities = functools.lru_cache(maxsize=1)(LogProbabilities)
 
 
 def outputs(module: nn.Module, inputs: np.ndarray, batch: int = 256) -> np.ndarray | None:
@@ -445,19 +440,7 @@ def outputs(module: nn.Module, inputs: np.ndarray, batch: int = 256) -> np.ndarr
 # Autograd's names of the last operation of a network; operations that only move numbers are skipped.
 OPERATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid", "Hardsigmoid": "sigmoid"}
 OPERATIONS |= dict.fromkeys(("Addmm", "Mm", "Bmm", "Baddbmm", "Convolution"), "linear")
-MOVES = (
-    "View",
-    "UnsafeView",
-    "Squeeze",
-    "Unsqueeze",
-    "Transpose",
-    "T",
-    "Permute",
-    "Slice",
-    "Select",
-    "ToCopy",
-    "Clone",
-)
+MOVES = "View UnsafeView Squeeze Unsqueeze Transpose T Permute Slice Select ToCopy Clone".split()
 
 
 def find_last_operation(module: nn.Module, inputs: np.ndarray) -> str:
