@@ -602,7 +602,7 @@ def test_crops_of_real_slides(real_data, tmp_path):
 
 def test_real_annotations_of_slides(real_data):
     file = real_data("bbbc041", "official_test.json")
-    annotations = malaria._annotations(file.parent, "test.json", file.read_bytes())
+    annotations = malaria._read_annotations(file.parent, "test.json", file.read_bytes())
     assert len(annotations) == 120 and {one.sides for _, one in annotations} == {(1383, 1944)}
     cells = np.concatenate([one.boxes for _, one in annotations])
     counts = dict(zip(malaria.BOX_NAMES, np.bincount(cells[:, 0], minlength=8).tolist(), strict=True))

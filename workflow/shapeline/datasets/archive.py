@@ -48,7 +48,7 @@ class Limits:
         if size > self.member * MEGA:
             raise ShapelineError(
                 f"{where}: has {size / MEGA:,.1f} MB unpacked and the limit is {self.member:g}; set "
-                f"{_key('member', size)}, or remove it."
+                f"{_name_limit('member', size)}, or remove it."
             )
 
     def most(self, path: Path) -> float:
@@ -60,7 +60,7 @@ class Limits:
         if size > (most := self.most(path)):
             raise ShapelineError(
                 f"{path}: holds more than {most / MEGA:,.0f} MB unpacked, which is the limit for an archive of "
-                f"{path.stat().st_size / MEGA:,.1f} MB; set {_key('total', size)} if you know where it is from."
+                f"{path.stat().st_size / MEGA:,.1f} MB; set {_name_limit('total', size)} if you know where it is from."
             )
 
     def refuse_pixels(self, where: str, width: int, height: int) -> None:
@@ -68,14 +68,14 @@ class Limits:
         if width * height > self.pixels * MEGA:
             raise ShapelineError(
                 f"{where}: has {width:,} x {height:,} pixels and the limit is {self.pixels:g} million; make it "
-                f"smaller, or set {_key('pixels', width * height)}."
+                f"smaller, or set {_name_limit('pixels', width * height)}."
             )
 
 
 USUAL = Limits()
 
 
-def _key(name: str, needed: float) -> str:
+def _name_limit(name: str, needed: float) -> str:
     """Return the key that mends it; pixels have a highest limit of their own."""
     enough = math.ceil(needed / MEGA)
     return f"limits: {{{name}: {min(enough, MAX_PIXELS) if name == 'pixels' else enough:g}}}"
@@ -99,7 +99,7 @@ def open_files(
         if path.is_dir():
             yield _open_folder_files(path, wanted, limits)
             return
-        start, end = _ends(path)
+        start, end = _read_ends(path)
         if start[:4] in ZIP:
             with zipfile.ZipFile(path) as archive:
                 yield _open_zip_files(path, archive, wanted, limits)
@@ -124,7 +124,7 @@ def open_files(
 def read_file(path: Path, limits: Limits = USUAL) -> bytes:
     """Return the content of one file, unpacked where it is compressed by gzip or xz; raise ShapelineError."""
     try:
-        start, _ = _ends(path)
+        start, _ = _read_ends(path)
         opener = lzma.open if start == XZ else gzip.open if start[:2] == GZIP else open
         with opener(path, "rb") as stream:
             content = stream.read(int(limits.member * MEGA) + 1)
@@ -138,7 +138,7 @@ def read_file(path: Path, limits: Limits = USUAL) -> bytes:
     return content
 
 
-def _ends(path: Path) -> tuple[bytes, bytes]:
+def _read_ends(path: Path) -> tuple[bytes, bytes]:
     with open(path, "rb") as stream:
         start = stream.read(6)
         stream.seek(max(0, stream.seek(0, 2) - END))

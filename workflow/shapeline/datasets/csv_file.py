@@ -88,9 +88,9 @@ def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
                 raise ShapelineError(
                     f"{path}: is an archive or a workbook, no text; unpack it, or save it as a CSV file."
                 )
-        row = next(_rows(path, form), [])
+        row = next(_read_rows(path, form), [])
     except (OSError, ValueError, csv.Error) as error:
-        raise _unreadable(path, error, form) from error
+        raise _explain_failure(path, error, form) from error
     if not row:
         above = f" below {form.above} line(s)" if form.above else ""
         raise ShapelineError(f"{path}: holds no line{above}; it is not a table.")
@@ -115,7 +115,7 @@ def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
     return names
 
 
-def _rows(path: Path, form: CsvFormat) -> Iterator[list[str]]:
+def _read_rows(path: Path, form: CsvFormat) -> Iterator[list[str]]:
     """Yield the cells of each line that is not empty, from the header on, or from the rows without a header."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
     encoding = "utf-8-sig" if codecs.lookup(form.encoding).name == "utf-8" else form.encoding
@@ -125,12 +125,12 @@ def _rows(path: Path, form: CsvFormat) -> Iterator[list[str]]:
             next(lines, "")
         if form.separator == "spaces":
             lines = (re.sub(r"[ \t]+", " ", line.strip()) for line in lines)
-        for row in csv.reader(map(_short, lines), delimiter=form.delimiter, skipinitialspace=form.trim):
+        for row in csv.reader(map(_check_length, lines), delimiter=form.delimiter, skipinitialspace=form.trim):
             if len(row) > 1 or "".join(row).strip():
                 yield [cell.strip() for cell in row] if form.trim else row
 
 
-def _short(line: str) -> str:
+def _check_length(line: str) -> str:
     if len(line) == MAX_LINE:
         raise ValueError(f"a line of more than {MAX_LINE:,} characters; it is not a table")
     return line
@@ -183,7 +183,7 @@ def _read(path: Path, form: CsvFormat, names: list[str], **more) -> "pd.DataFram
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             if form.trim and form.separator != "spaces":
                 source = io.StringIO()
-                csv.writer(source, lineterminator="\n").writerows(_rows(path, form))
+                csv.writer(source, lineterminator="\n").writerows(_read_rows(path, form))
                 source.seek(0)
                 how |= {"sep": ",", "skiprows": 0}
             table = pd.read_csv(source, header=0 if has_header else None, **how, **more)
@@ -195,7 +195,7 @@ def _read(path: Path, form: CsvFormat, names: list[str], **more) -> "pd.DataFram
             f"{path}: its rows have more cells than its header has names, {len(names)}; {fix}."
         ) from error
     except (OSError, ValueError, csv.Error, OverflowError) as error:
-        raise _unreadable(path, error, form) from error
+        raise _explain_failure(path, error, form) from error
     chosen = [names[place] for place in more["usecols"]] if "usecols" in more else names
     if len(chosen) != table.shape[1]:
         raise ShapelineError(
@@ -209,7 +209,9 @@ def missing_words(path: Path, form: CsvFormat, name: str) -> list[str]:
     """Return the words among the numbers of a column."""
     texts = {"dtype": str, "keep_default_na": False, "na_values": None}
     cells = _read(path, form, header(path, form), usecols=[name], **texts)[name]
-    return [word for word in cells.unique() if word and not re.fullmatch(_pattern(form.decimal, form.thousands), word)]
+    return [
+        word for word in cells.unique() if word and not re.fullmatch(_build_pattern(form.decimal, form.thousands), word)
+    ]
 
 
 def missing_column(names: list[str], name: str) -> str:
@@ -221,12 +223,12 @@ def missing_column(names: list[str], name: str) -> str:
             if separator in names[0].strip():
                 word = {"\t": "tab", " ": "spaces"}.get(separator, separator)
                 return f"; its first line is one cell, so set separator: {word!r}."
-    if any(re.fullmatch(_pattern(".", None), name.strip()) for name in names):
+    if any(re.fullmatch(_build_pattern(".", None), name.strip()) for name in names):
         return "; its first line holds numbers and looks like data, so set header: false, or header: [names]."
     return f".{nearest(name, names)}"
 
 
-def _unreadable(path: Path, error: Exception, form: CsvFormat) -> ShapelineError:
+def _explain_failure(path: Path, error: Exception, form: CsvFormat) -> ShapelineError:
     """Return the error for a file that cannot be read, with the key that fixes it."""
     reason = first_line(error)
     if isinstance(error, UnicodeError):
@@ -250,7 +252,7 @@ def _suggest_encoding(path: Path, form: CsvFormat) -> str:
     return "save it as a CSV file of texts in UTF-8" if is_same else f"set encoding: {other}, or its own"
 
 
-def _pattern(decimal: str, thousands: str | None) -> str:
+def _build_pattern(decimal: str, thousands: str | None) -> str:
     """Return the expression of a number; groups are of three digits, and of two before the last in India."""
     group, point = re.escape(thousands or ""), re.escape(decimal)
     whole = rf"(?:\d{{1,3}}(?:{group}\d{{2,3}})*{group}\d{{3}}|\d+)" if thousands else r"\d+"
@@ -277,7 +279,7 @@ def number_styles(cells: "pd.Series", form: CsvFormat) -> list[tuple[str, str | 
     # 1,234 is a number below two in a file with semicolons, and a thousand in others.
     semicolons = form.separator == ";"
     styles.sort(key=lambda style: (style[0] != form.decimal and not semicolons, style == (".", ",") and semicolons))
-    counts = {style: int(texts.str.fullmatch(_pattern(*style)).sum()) for style in [own, *styles]}
+    counts = {style: int(texts.str.fullmatch(_build_pattern(*style)).sum()) for style in [own, *styles]}
     most = max(counts.values())
     best = [style for style, count in counts.items() if count == most and 2 * most > len(texts)]
     return [own] if own in best else best
@@ -295,9 +297,9 @@ def refuse_numbers(where: str, cells: "pd.Series", form: CsvFormat, fix: str = C
             )
     if not styles:
         return
-    odd = texts[~texts.str.fullmatch(_pattern(form.decimal, form.thousands))]
+    odd = texts[~texts.str.fullmatch(_build_pattern(form.decimal, form.thousands))]
     if (form.decimal, form.thousands) not in styles:
-        example = odd[odd.str.fullmatch(_pattern(*styles[0]))].iloc[0]
+        example = odd[odd.str.fullmatch(_build_pattern(*styles[0]))].iloc[0]
         keys = " or ".join(describe_style(style) for style in styles[:2])
         usual = (form.decimal, form.thousands) == (PLAIN.decimal, PLAIN.thousands)
         given = describe_style((form.decimal, form.thousands))
@@ -323,7 +325,7 @@ def _check_groups(path: Path, form: CsvFormat, table: "pd.DataFrame", names: lis
     numeric = [name for name, cells in table.items() if cells.dtype.kind in "iuf"]
     for name, cells in _read(path, form, names, usecols=numeric, dtype=str).items() if numeric else ():
         grouped = cells[cells.str.contains(form.thousands, regex=False, na=False)]
-        odd = grouped[~grouped.str.fullmatch(_pattern(form.decimal, form.thousands))]
+        odd = grouped[~grouped.str.fullmatch(_build_pattern(form.decimal, form.thousands))]
         if len(odd) and len(odd) == cells.count() and (odd.str.count(re.escape(form.thousands)) > 1).all():
             table[name] = cells
         elif len(odd):
@@ -340,7 +342,7 @@ def detect(path: Path) -> tuple[CsvFormat, list[tuple[str, str | None]]]:
 
     form, rows = CsvFormat(encoding=_detect_encoding(path)), []
     for separator in (";", "tab", "|", ",", "spaces"):
-        rows = _beginning(path, replace(form, separator=separator))
+        rows = _read_beginning(path, replace(form, separator=separator))
         if len(rows) > 1 and len(rows[0]) > 1 and len({len(row) for row in rows}) == 1:
             trim = all(cell[:1] == " " for row in rows for cell in row[1:])
             form = replace(form, separator=separator, trim=trim, header=not _is_data(rows))
@@ -353,7 +355,7 @@ def detect(path: Path) -> tuple[CsvFormat, list[tuple[str, str | None]]]:
 
 def _is_data(rows: list[list[str]]) -> bool:
     """Return whether the first row has a number, and a text that recurs in its column, so that it is no header."""
-    numbers = [bool(re.fullmatch(_pattern(".", None), cell.strip())) for cell in rows[0]]
+    numbers = [bool(re.fullmatch(_build_pattern(".", None), cell.strip())) for cell in rows[0]]
     below = zip(rows[0], *rows[1:], strict=False)
     return any(numbers) and any(
         first in cells
@@ -394,9 +396,9 @@ def _guess_encoding(content: bytes) -> str:
     return "euc_kr" if 2 * len(hangul) > 0.9 * len(letters) else "gb18030"
 
 
-def _beginning(path: Path, form: CsvFormat) -> list[list[str]]:
+def _read_beginning(path: Path, form: CsvFormat) -> list[list[str]]:
     try:
-        return list(itertools.islice(_rows(path, form), SAMPLE_SIZE))
+        return list(itertools.islice(_read_rows(path, form), SAMPLE_SIZE))
     except (ValueError, csv.Error):
         return []
 

@@ -104,7 +104,7 @@ def normalisation(source: str) -> dict[str, float | list[float]]:
             f"{file.parent}: has no {PROCESSOR}, which states how images are scaled; save the image processor there, "
             "AutoImageProcessor.from_pretrained(...).save_pretrained(folder)"
         )
-    config, channels = _json(file), _channels(source)
+    config, channels = _read_json(file), _count_channels(source)
     scale = 255 * config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 255.0
     mean, deviation = config.get("image_mean"), config.get("image_std")
     if not config.get("do_normalize", mean is not None):
@@ -122,7 +122,7 @@ def normalisation(source: str) -> dict[str, float | list[float]]:
 
 def unfit_pictures(source: str, shape: Sequence[int]) -> str | None:
     """Return why images (channels, height, width) do not fit the model of a folder; None if they do."""
-    channels, sides = _channels(source), _sides(source)
+    channels, sides = _count_channels(source), _find_sides(source)
     if shape[0] != channels:
         color = {1: "grey", 3: "rgb"}.get(channels, "")
         remedy = f"; set the dataset's color: {color}" if color else ""
@@ -135,32 +135,32 @@ def unfit_pictures(source: str, shape: Sequence[int]) -> str | None:
 
 def find_patch_side(source: str) -> int | None:
     """Return the side of the patches that the model of a folder can leave out; None if it cannot."""
-    config = _json(expand(source) / "config.json")
+    config = _read_json(expand(source) / "config.json")
     return config.get("patch_size") if config.get("model_type") in LEAVING_OUT else None
 
 
 def changes_its_grid(source: str) -> bool:
     """Return whether the model of a folder merges patches between stages, as a Swin does."""
-    config = _json(expand(source) / "config.json")
+    config = _read_json(expand(source) / "config.json")
     return any(isinstance(config.get(key), list) for key in ("num_heads", "num_attention_heads"))
 
 
 def picture_shape(source: str) -> tuple[int, int, int] | None:
     """Return (channels, height, width) of the images of a folder's model; None if any size fits."""
-    sides = _sides(source)
-    return (_channels(source), *sides) if sides else None
+    sides = _find_sides(source)
+    return (_count_channels(source), *sides) if sides else None
 
 
-def _channels(source: str) -> int:
-    return _json(expand(source) / "config.json").get("num_channels", 3)
+def _count_channels(source: str) -> int:
+    return _read_json(expand(source) / "config.json").get("num_channels", 3)
 
 
-def _sides(source: str) -> list[int] | None:
+def _find_sides(source: str) -> list[int] | None:
     """Return [height, width] of a model's images, None of any: its own with a place per patch, else its processor's."""
-    processor = _json(expand(source) / PROCESSOR)
+    processor = _read_json(expand(source) / PROCESSOR)
     size = processor.get("crop_size") if processor.get("do_center_crop") else processor.get("size")
     size = size if processor.get("do_resize", True) or processor.get("do_center_crop") else None
-    config = _json(expand(source) / "config.json")
+    config = _read_json(expand(source) / "config.json")
     own = config.get("image_size") if "patch_size" in config and "num_attention_heads" in config else None
     for given in (own, size):
         if isinstance(given, dict):
@@ -185,14 +185,14 @@ def have_same_tokenizer(one: str, other: str) -> bool:
 def has_mask(source: str) -> bool:
     """Return whether the tokenizer of a folder has a mask token, as far as its settings tell."""
     file = expand(source) / "tokenizer_config.json"
-    return not file.is_file() or bool(_json(file).get("mask_token"))
+    return not file.is_file() or bool(_read_json(file).get("mask_token"))
 
 
 def limit_tokens(source: str) -> int:
     """Return how many tokens a document has at most, as the folder says."""
     folder = expand(source)
-    config = _json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    own = _json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    config = _read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    own = _read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
     lengths = own.get("model_max_length"), config.get("max_position_embeddings"), config.get("n_positions")
     return min([int(one) for one in lengths if isinstance(one, int | float) and 0 < one < ENDLESS], default=USUAL)
 
@@ -219,7 +219,7 @@ def _check_folder(source: str) -> Path:
             f"{folder}: holds an adapter; merge it into its model (merge_and_unload) and save the whole"
         )
     for name in CONFIGS:
-        if (folder / name).is_file() and "auto_map" in _json(folder / name):
+        if (folder / name).is_file() and "auto_map" in _read_json(folder / name):
             raise ShapelineError(
                 f"{folder}: requires code of its own (auto_map in {name}), which is never done; give a model of an "
                 "architecture that transformers has"
@@ -231,10 +231,10 @@ def _check_folder(source: str) -> Path:
 
 def _describe_model(source: str) -> list[str]:
     """Return the type of a folder's model."""
-    return _json(_check_folder(source) / "config.json").get("architectures") or ["nothing that it names"]
+    return _read_json(_check_folder(source) / "config.json").get("architectures") or ["nothing that it names"]
 
 
-def _json(file: Path) -> dict:
+def _read_json(file: Path) -> dict:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -45,7 +45,7 @@ def read_folder(
     kept, folders, others, unreadable = _decode_images(path, decode, on_decode_error, allowed)
     if not kept:
         raise ShapelineError(f"{path}: holds no image ({', '.join(images.SUFFIXES)}); the layout is {LAYOUT}.")
-    parts = _parts(path, list(kept), folders)
+    parts = _find_parts(path, list(kept), folders)
     names = sorted({file.parent.name for file in kept})
     if len(names) < 2:
         raise ShapelineError(f"{path}: holds one class folder, '{names[0]}'; a classifier needs two or more.")
@@ -56,7 +56,7 @@ def read_folder(
         parts = None
     else:
         _check_split(path, set(parts.values()))
-        notes += _absent(path, parts, names)
+        notes += _note_absent(path, parts, names)
     if others:
         log.warning("%s: %d file(s) that are not images are ignored", path, len(others))
         notes.append(f"{len(others)} file(s) that are not images ignored")
@@ -115,19 +115,19 @@ def _decode_images(
     return kept, folders, others, unreadable
 
 
-def _place(folder: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+def _split_folder(folder: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
     """Return the folders above split and class of a class folder, and the name of the split, "" without one."""
     part = folder[-2].lower() if len(folder) > 1 and folder[-2].lower() in SPLITS else ""
     return (folder[:-2] if part else folder[:-1]), part
 
 
-def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]) -> dict[PurePosixPath, str]:
+def _find_parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]) -> dict[PurePosixPath, str]:
     """Return the split folder of each image, "" without. Raises ShapelineError for several depths and empty folders."""
     layouts: dict[tuple, PurePosixPath] = {}
     for file in files:
         if len(file.parts) == 1:
             raise ShapelineError(f"{path}: {file} lies in no class folder; the layout is {LAYOUT}.")
-        root, part = _place(file.parts[:-1])
+        root, part = _split_folder(file.parts[:-1])
         layouts.setdefault((root, bool(part)), file)
     if len(layouts) > 1:
         first, other = list(layouts.values())[:2]
@@ -136,7 +136,7 @@ def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]
     filled = {file.parts[:-1] for file in files}
     filled |= {folder[:-1] for folder in filled}
     for folder in sorted(folders):
-        above, part = _place(folder)
+        above, part = _split_folder(folder)
         is_class = (above, bool(part)) == (root, split)
         is_split = split and folder[:-1] == root and folder[-1].lower() in SPLITS
         if (is_class or is_split) and folder not in filled:
@@ -144,10 +144,10 @@ def _parts(path: Path, files: list[PurePosixPath], folders: set[tuple[str, ...]]
                 f"{path}: the folder {'/'.join(folder)} holds no image ({', '.join(images.SUFFIXES)}) that can be "
                 "read; fill it or remove it."
             )
-    return {file: _place(file.parts[:-1])[1] for file in files}
+    return {file: _split_folder(file.parts[:-1])[1] for file in files}
 
 
-def _absent(path: Path, parts: dict[PurePosixPath, str], names: list[str]) -> list[str]:
+def _note_absent(path: Path, parts: dict[PurePosixPath, str], names: list[str]) -> list[str]:
     """Return a note for each part that has no image of some class; of the training part the counts are an error."""
     filled, notes = {(SPLITS[part], file.parent.name) for file, part in parts.items()}, []
     for index in sorted({index for index, _ in filled} - {TRAIN}):

@@ -38,7 +38,7 @@ def truth(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]) 
         shown[chosen] = np.unpackbits(packed, axis=1, count=height * width).reshape(-1, height, width)
         return shown
     for place, (row, category) in enumerate(zip(rows, wanted, strict=True)):
-        for index, top, left, bottom, right in _boxes(stored, row):
+        for index, top, left, bottom, right in _get_boxes(stored, row):
             if index == category:
                 shown[place, top:bottom, left:right] = True
     return shown
@@ -49,7 +49,7 @@ def objects(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]
     stored, rows, wanted = _read_truth(folder, ids, labels)
     if "masks" in stored:
         return np.where(wanted == 0, stored["objects"][rows], 0).astype(np.int64)
-    counts = [(_boxes(stored, row)[:, 0] == category).sum() for row, category in zip(rows, wanted, strict=True)]
+    counts = [(_get_boxes(stored, row)[:, 0] == category).sum() for row, category in zip(rows, wanted, strict=True)]
     return np.array(counts, np.int64)
 
 
@@ -73,7 +73,12 @@ def check_truth(where: str, records: dict, labels: np.ndarray, names: list[str],
         raise ShapelineError(f"{where}: returned both masks and boxes; return one of them.")
     shape = np.array(size, np.int64)
     if masks is not None:
-        return {"shape": shape, "categories": names[1:], "odd": Counter(), **_masks(where, masks, labels, names, size)}
+        return {
+            "shape": shape,
+            "categories": names[1:],
+            "odd": Counter(),
+            **_pack_masks(where, masks, labels, names, size),
+        }
     categories = [str(name) for name in records.get("box_names") or names]
     if len(boxes) != len(labels):
         raise ShapelineError(
@@ -100,7 +105,7 @@ def check_truth(where: str, records: dict, labels: np.ndarray, names: list[str],
     return {"shape": shape, "categories": categories, "odd": odd, "boxes": kept}
 
 
-def _masks(where: str, masks: object, labels: np.ndarray, names: list[str], size: tuple[int, int]) -> dict:
+def _pack_masks(where: str, masks: object, labels: np.ndarray, names: list[str], size: tuple[int, int]) -> dict:
     from scipy.ndimage import label as parts
 
     masks = np.asarray(masks)
@@ -153,7 +158,7 @@ def describe_regions(stored: dict[str, np.ndarray]) -> dict:
     }
 
 
-def _boxes(stored: dict, row: int) -> np.ndarray:
+def _get_boxes(stored: dict, row: int) -> np.ndarray:
     return stored["boxes"][stored["ends"][row - 1] if row else 0 : stored["ends"][row]]
 
 
@@ -293,7 +298,7 @@ def read_annotated(
                 log.warning("%s, left out", error)
                 unreadable.append(key(name))
                 continue
-            sides = _sides(content)
+            sides = _read_sides(content)
             if annotation.sides not in (None, sides):
                 declared, stored = ("x".join(map(str, pair)) for pair in (annotation.sides, sides))
                 raise ShapelineError(
@@ -362,7 +367,7 @@ def file_name(path: str) -> str:
     return file.name if file.suffix.lower() in SUFFIXES else ""
 
 
-def _sides(content: bytes) -> tuple[int, int]:
+def _read_sides(content: bytes) -> tuple[int, int]:
     from PIL import Image
 
     with Image.open(io.BytesIO(content)) as image:

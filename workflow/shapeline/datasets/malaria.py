@@ -44,7 +44,7 @@ def read(
         for name, stream in files:
             if PurePosixPath(name).name in listed:
                 raise ShapelineError(f"{path}: {name} is there twice; remove one.")
-            listed[PurePosixPath(name).name] = _annotations(path, name, stream.read())
+            listed[PurePosixPath(name).name] = _read_annotations(path, name, stream.read())
     if not {"training.json", "annotations.json"} & set(listed):
         raise ShapelineError(f"{path}: holds no training.json; malaria wants it, test.json and the folder images.")
     if "training.json" in listed:
@@ -113,7 +113,7 @@ def _sample_corners(boxes: np.ndarray, highest: np.ndarray, random: np.random.Ge
     return list(drawn[apart.any(axis=2).all(axis=1)][: CROPS * len(boxes)])
 
 
-def _annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annotation]]:
+def _read_annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annotation]]:
     """Return (image, annotation) per entry of a file of annotations."""
     where = f"{path}: {name}"
     try:

@@ -145,7 +145,9 @@ def _list_imports(file: Path, package: str) -> tuple[str, ...]:
     """Return the names that a file of a package may import, with their packages."""
     if not file.is_file():
         return ()
-    names = [".".join(parts[:end]) for parts in _names(file, file.stat().st_mtime_ns, package) for end in _ends(parts)]
+    names = [
+        ".".join(parts[:end]) for parts in _list_names(file, file.stat().st_mtime_ns, package) for end in _ends(parts)
+    ]
     return tuple(dict.fromkeys(names))
 
 
@@ -154,12 +156,12 @@ def _ends(parts: tuple[str, ...]) -> range:
 
 
 @cache
-def _names(file: Path, _changed: int, package: str) -> list[tuple[str, ...]]:
+def _list_names(file: Path, _changed: int, package: str) -> list[tuple[str, ...]]:
     """Return the full names in the import statements of a file; what is imported from a module may be one too."""
-    return list(_statements(file, package))
+    return list(_parse_imports(file, package))
 
 
-def _statements(file: Path, package: str) -> Iterator[tuple[str, ...]]:
+def _parse_imports(file: Path, package: str) -> Iterator[tuple[str, ...]]:
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):  # the job that runs it says so

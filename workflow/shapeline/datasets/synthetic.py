@@ -91,16 +91,16 @@ def read(paths: dict[str, Path]) -> dict:
     generator = np.random.default_rng(seed_of("reviews"))
     texts: dict[str, list[bool]] = {}
     while len(texts) < N:
-        text, ground_truth_words = _review(generator, len(texts) % 2)
+        text, ground_truth_words = _write_review(generator, len(texts) % 2)
         texts.setdefault(text, ground_truth_words)
     return {"texts": list(texts), "ground_truth_words": list(texts.values()), "labels": np.arange(N) % 2}
 
 
-def _review(generator: np.random.Generator, label: int) -> tuple[str, list[bool]]:
+def _write_review(generator: np.random.Generator, label: int) -> tuple[str, list[bool]]:
     wanted = int(generator.integers(SHORTEST, LONGEST + 1))
-    sentences = [_opinion(generator, label)]
+    sentences = [_write_opinion(generator, label)]
     while sum(map(len, sentences)) < wanted:
-        sentence = _opinion(generator, label) if generator.random() < OPINION else _neutral(generator)
+        sentence = _write_opinion(generator, label) if generator.random() < OPINION else _write_neutral(generator)
         if sum(map(len, sentences)) + len(sentence) > LONGEST:
             break
         sentences.append(sentence)
@@ -110,23 +110,23 @@ def _review(generator: np.random.Generator, label: int) -> tuple[str, list[bool]
     return text, [word.startswith("*") for sentence in sentences for word in sentence]
 
 
-def _opinion(generator: np.random.Generator, label: int) -> list[str]:
+def _write_opinion(generator: np.random.Generator, label: int) -> list[str]:
     negated = generator.random() < NEGATED
     polarity = 1 - label if negated else label
     a, b = generator.permutation(ADJECTIVES[polarity])[:2]
-    v, w = _one(generator, VERBS[polarity])
-    template = _one(generator, NEGATION if negated else PLAIN)
-    words = template.format(s=_one(generator, SUBJECTS), a=a, b=b, v=v, w=w).split()
+    v, w = _choose(generator, VERBS[polarity])
+    template = _choose(generator, NEGATION if negated else PLAIN)
+    words = template.format(s=_choose(generator, SUBJECTS), a=a, b=b, v=v, w=w).split()
     # A review of three words would be shorter than the shortest.
     return words if len(words) >= SHORTEST else [*words, "here"]
 
 
-def _neutral(generator: np.random.Generator) -> list[str]:
-    filling = {name: _one(generator, choices) for name, choices in FILLING.items()}
-    return _one(generator, NEUTRAL).format(s=_one(generator, SUBJECTS), **filling).split()
+def _write_neutral(generator: np.random.Generator) -> list[str]:
+    filling = {name: _choose(generator, choices) for name, choices in FILLING.items()}
+    return _choose(generator, NEUTRAL).format(s=_choose(generator, SUBJECTS), **filling).split()
 
 
-def _one(generator: np.random.Generator, choices):
+def _choose(generator: np.random.Generator, choices):
     return choices[int(generator.integers(len(choices)))]
 
 
@@ -182,11 +182,13 @@ def generate(
     if crosses is not None and (wanted.dtype.kind not in "iu" or ((wanted < 0) | (wanted > rows * columns)).any()):
         raise ShapelineError(f"crosses: {crosses!r} crosses an image; give whole numbers from 0 to {rows * columns}.")
 
-    drawn = [_draw(seed_of("crosses", seed, first + i), int(wanted[i]), rows * columns) for i in range(count)]
+    drawn = [_sample_shapes(seed_of("crosses", seed, first + i), int(wanted[i]), rows * columns) for i in range(count)]
     owner = np.repeat(np.arange(count), [len(cells) for cells, _, _ in drawn])
-    cells, kinds, colours = (np.concatenate(column) for column in zip(*drawn, strict=True)) if drawn else _draw(0, 0, 0)
+    cells, kinds, colours = (
+        (np.concatenate(column) for column in zip(*drawn, strict=True)) if drawn else _sample_shapes(0, 0, 0)
+    )
     place = owner, cells // columns, cells % columns
-    ink = _stencils()[kinds]
+    ink = _draw_stencils()[kinds]
     images = np.full((count, rows, columns, 3, CELL, CELL), 255, np.uint8)
     images[place] = np.where(ink[:, None], colours[:, :, None, None], 255)
     masks = np.zeros((count, rows, columns, CELL, CELL), bool)
@@ -197,7 +199,7 @@ def generate(
     )
 
 
-def _draw(seed: int, crosses: int, n_cells: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _sample_shapes(seed: int, crosses: int, n_cells: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sample cells (k,), kinds (k,) and colours (k, 3) uint8 of one image's shapes; crosses: number, -1: sampled."""
     random = np.random.default_rng(seed)
     total = int(random.integers(*SHAPES, endpoint=True))
@@ -211,7 +213,7 @@ def _draw(seed: int, crosses: int, n_cells: int) -> tuple[np.ndarray, np.ndarray
     return cells, kinds, random.integers(BRIGHTEST, size=(total, 3), dtype=np.uint8)
 
 
-def _stencils() -> np.ndarray:
+def _draw_stencils() -> np.ndarray:
     """Return square, triangle, disc and cross as pixels of a cell, (4, 10, 10) bool, in a box of 9x9."""
     box = CELL - 1
     row, column = np.indices((box, box)) - box // 2  # from the middle of the box

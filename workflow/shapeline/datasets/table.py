@@ -89,10 +89,10 @@ class Table:
             for place, column in enumerate(self.columns):
                 rows[:, place] = column.decode(cells[:, place])
             return rows
-        frame = self._frame(cells)
+        frame = self._compose_frame(cells)
         return frame if self.like is None else type(self.like)(frame).__finalize__(self.like)
 
-    def _frame(self, cells: np.ndarray) -> pd.DataFrame:
+    def _compose_frame(self, cells: np.ndarray) -> pd.DataFrame:
         """Return cells (n, columns) as a data frame."""
         dtype = self.columns[0].dtype
         index = None if self.index is None else self.index.take(np.zeros(len(cells), np.intp))
@@ -132,17 +132,17 @@ def build_table(
 
 def encode(values: pd.Series, is_category: bool = False) -> tuple[np.ndarray, Column]:
     """Return a column's cells (n,) float64, which come back as they were, NaN where missing, and how they are kept."""
-    for make in (_numbers, _place_values)[is_category:]:
+    for make in (_encode_numbers, _encode_values)[is_category:]:
         try:
             encoded = make(values)
         except (TypeError, ValueError, OverflowError, NotImplementedError):  # of other extensions
             continue
         if encoded is not None and _is_same(encoded[1].decode(encoded[0]), values):
             return encoded
-    return _places(values, np.arange(len(values)), np.zeros(len(values), bool))
+    return _store_values(values, np.arange(len(values)), np.zeros(len(values), bool))
 
 
-def _numbers(values: pd.Series) -> tuple[np.ndarray, Column] | None:
+def _encode_numbers(values: pd.Series) -> tuple[np.ndarray, Column] | None:
     """Return a column of numbers that are all double-precision numbers; None of another one."""
     dtype, cast = values.dtype, None
     if pd.api.types.is_object_dtype(dtype):
@@ -159,21 +159,21 @@ def _numbers(values: pd.Series) -> tuple[np.ndarray, Column] | None:
     return numbers, Column(dtype, cast=cast)
 
 
-def _place_values(values: pd.Series) -> tuple[np.ndarray, Column] | None:
+def _encode_values(values: pd.Series) -> tuple[np.ndarray, Column] | None:
     """Return a column as the places of its different values, sorted where they have an order."""
     if isinstance(values.dtype, pd.CategoricalDtype):
-        return _places_of_categories(values)
+        return _encode_categories(values)
     if values.dtype != object:
         missing = values.isna().to_numpy()
         try:
             codes, _ = pd.factorize(values, sort=True)
         except TypeError:
             codes, _ = pd.factorize(values)
-        return _places(values, codes, missing)
-    return _places_of_objects(values)
+        return _store_values(values, codes, missing)
+    return _encode_objects(values)
 
 
-def _places_of_categories(values: pd.Series) -> tuple[np.ndarray, Column]:
+def _encode_categories(values: pd.Series) -> tuple[np.ndarray, Column]:
     """Every category has a place, whether a row has it or not."""
     codes, categories = values.cat.codes.to_numpy(), np.arange(len(values.cat.categories))
     missing = codes < 0
@@ -181,7 +181,7 @@ def _places_of_categories(values: pd.Series) -> tuple[np.ndarray, Column]:
     return np.where(missing, np.nan, codes), Column(values.dtype, known, bool(missing.any()))
 
 
-def _places_of_objects(values: pd.Series) -> tuple[np.ndarray, Column]:
+def _encode_objects(values: pd.Series) -> tuple[np.ndarray, Column]:
     """Objects of another type are other values, True and 1 too; what has no hash is a value of its own."""
     known: dict = {}
     codes = np.empty(len(values), np.int64)
@@ -200,10 +200,10 @@ def _places_of_objects(values: pd.Series) -> tuple[np.ndarray, Column]:
         ranked = ranked[sorted(range(len(ranked)), key=objects.__getitem__)]
     places = np.full(len(known), -1)
     places[ranked] = np.arange(len(ranked))
-    return _places(values, places[codes], missing)
+    return _store_values(values, places[codes], missing)
 
 
-def _places(values: pd.Series, codes: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, Column]:
+def _store_values(values: pd.Series, codes: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, Column]:
     """codes (n,): the place of each row's value, of which the first row that has it gives it."""
     there = np.flatnonzero(~missing)
     _, first = np.unique(codes[there], return_index=True)

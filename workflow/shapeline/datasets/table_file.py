@@ -115,19 +115,19 @@ def header(path: Path, form: CsvFormat = PLAIN) -> list[str]:
     _check_suffix(path, form)
     if not _is_parquet(path):
         return csv_file.header(path, form)
-    index, names = index_names(path), _schema(path).names
+    index, names = index_names(path), _read_schema(path).names
     names = [name for name in names if name not in index and not re.fullmatch(UNNAMED_INDEX, name)]
     csv_file.refuse_repeated(f"{path}, header", names)
     return names
 
 
-def _schema(path: Path) -> Any:
+def _read_schema(path: Path) -> Any:
     import pyarrow.parquet
 
     try:
         return pyarrow.parquet.read_schema(path)
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise _explain_failure(path, error) from error
 
 
 def index_names(path: Path) -> list[str]:
@@ -135,7 +135,7 @@ def index_names(path: Path) -> list[str]:
     if not _is_parquet(path):
         return []
     try:
-        index = json.loads((_schema(path).metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        index = json.loads((_read_schema(path).metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
         names = [one.get("name") if isinstance(one, dict) else one for one in index]  # a dict is a range
     except (ValueError, AttributeError):  # of metadata that are none of pandas
         return []
@@ -145,20 +145,20 @@ def index_names(path: Path) -> list[str]:
 def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
     """Return the whole file as pandas reads it, but for words such as NA in columns of texts (csv_file.frame)."""
     _check_suffix(path, form)
-    table = _parquet(path) if _is_parquet(path) else csv_file.frame(path, form)
+    table = _read_parquet(path) if _is_parquet(path) else csv_file.frame(path, form)
     if not len(table):
         raise ShapelineError(f"{path}: holds a header and no rows; give a file with rows.")
     return table
 
 
-def _parquet(path: Path) -> "pd.DataFrame":
+def _read_parquet(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
     header(path)  # refuses duplicate names, which pandas would merge
     try:
         table = pd.read_parquet(path)
     except (OSError, ValueError, TypeError, NotImplementedError) as error:  # arrow's own errors are these
-        raise _unreadable(path, error) from error
+        raise _explain_failure(path, error) from error
     table = table.rename(columns=str).reset_index(drop=True)
     csv_file.refuse_repeated(f"{path}, header", list(table))
     return table
@@ -276,7 +276,7 @@ def _check_suffix(path: Path, form: CsvFormat) -> None:
         raise ShapelineError(f"dataset key '{key}': is of CSV files, and {path} is none; remove the key.")
 
 
-def _unreadable(path: Path, error: Exception) -> ShapelineError:
+def _explain_failure(path: Path, error: Exception) -> ShapelineError:
     return ShapelineError(
         f"{path}: cannot be read as a {path.suffix[1:]} file ({str(error).splitlines()[0]}); save it again."
     )

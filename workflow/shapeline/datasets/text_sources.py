@@ -59,10 +59,10 @@ def read_imdb(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     """
     (path,) = paths.values()
     reviews = []
-    with archive.open_files(path, lambda name: _review_place(name) is not None, of(limits)) as files:
+    with archive.open_files(path, lambda name: _locate_review(name) is not None, of(limits)) as files:
         for name, stream in files:
             document = stream.read().decode("utf-8", "surrogateescape")
-            reviews.append((*_review_place(name), document.replace("<br />", " ")))
+            reviews.append((*_locate_review(name), document.replace("<br />", " ")))
     if not reviews:
         raise ShapelineError(f"{path}: holds no reviews; the layout is aclImdb/{{train,test}}/{{pos,neg}}/*.txt.")
     reviews.sort(key=lambda review: review[:3])
@@ -70,7 +70,7 @@ def read_imdb(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     return {"texts": list(texts), "labels": np.array(labels), "split": np.array(split, np.uint8)}
 
 
-def _review_place(name: str) -> tuple[int, int, str] | None:
+def _locate_review(name: str) -> tuple[int, int, str] | None:
     """Return part, class and file name of a labelled review; None for other files."""
     part, folder, file = ([""] * 3 + name.split("/"))[-3:]
     known = part in WORDS and folder in IMDB_CLASSES and file.endswith(".txt")

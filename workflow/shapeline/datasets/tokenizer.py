@@ -247,7 +247,7 @@ def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
             f"{where}: it has no pad token; set tokenizer.pad_token and model.config.pad_token_id, and save both again"
         )
 
-    separator = _separator(made)
+    separator = _find_separator(made)
 
     def encode(text: str) -> tuple[list[int], list[int | None], list[str], int | None]:
         first, pair, second = text.partition(PAIR)
@@ -255,15 +255,15 @@ def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
         if not pair:
             return encoding.ids, *split_words(text, encoding), None
         _check_types(where, first, encoding, separator)
-        owners, words = split_words(first, _sentence(encoding, 0))
-        others, more = split_words(second, _sentence(encoding, 1))
+        owners, words = split_words(first, _select_sentence(encoding, 0))
+        others, more = split_words(second, _select_sentence(encoding, 1))
         both = [one if other is None else other + len(words) for one, other in zip(owners, others, strict=True)]
         return encoding.ids, both, words + more, len(words)
 
     return Tokenizer(where, encode, made.pad_token_id, list_tokens(made.get_vocab()), made.mask_token_id, separator)
 
 
-def _separator(made: Any) -> int | None:
+def _find_separator(made: Any) -> int | None:
     """Return the token of a pair after which all have type 1; None if the tokenizer has no types."""
     pair = made("a", "b")
     types = list(pair.get("token_type_ids", ()))
@@ -280,7 +280,7 @@ def _check_types(where: str, first: str, encoding: Any, separator: int | None) -
         )
 
 
-def _sentence(encoding: Any, number: int) -> SimpleNamespace:
+def _select_sentence(encoding: Any, number: int) -> SimpleNamespace:
     """Return an encoding of a pair in which the tokens of the other sentence are special."""
     pieces = zip(encoding.special_tokens_mask, encoding.sequence_ids, strict=True)
     special = [special or sentence != number for special, sentence in pieces]
@@ -324,12 +324,12 @@ def _continues_word(text: str, joined: list[tuple[int, int]], word: list[int], s
 
 def read_documents(folder: str | os.PathLike, ids: Iterable[int]) -> list[str]:
     """Return the original texts of records of a prepared text dataset, in the order of the ids, which must be known."""
-    return _document_column(Path(folder), ids, "text")
+    return _read_column(Path(folder), ids, "text")
 
 
 def read_ground_truth_words(folder: str | os.PathLike, ids: Iterable[int]) -> list[np.ndarray]:
     """Return per record whether each of words() decides the class. Raises ShapelineError if that is not known."""
-    return [np.array(flags, bool) for flags in _document_column(Path(folder), ids, "ground_truth_words")]
+    return [np.array(flags, bool) for flags in _read_column(Path(folder), ids, "ground_truth_words")]
 
 
 def list_words(document: str, card: dict) -> list[str]:
@@ -357,7 +357,7 @@ def find_owners(documents: list[str], card: dict) -> np.ndarray:
     return pad_documents(tokenize_for(documents, card))[1]
 
 
-def _document_column(folder: Path, ids: Iterable[int], column: str) -> list:
+def _read_column(folder: Path, ids: Iterable[int], column: str) -> list:
     import pyarrow.parquet
 
     ids, file = [int(record) for record in ids], folder / "documents.parquet"

@@ -117,7 +117,7 @@ def check_explainable(model: Any) -> None:
     kind = getattr(model, "__name__", "") if estimator is not model else ""
     module = type(estimator).__module__.partition(".")[0]
     if module == "xgboost" and name == "Booster":
-        raise _unexplainable(
+        raise _build_refusal(
             estimator,
             "takes a DMatrix",
             "the XGBClassifier or XGBRegressor, or lambda rows: model.predict(xgboost.DMatrix(rows)), of a regression "
@@ -125,16 +125,16 @@ def check_explainable(model: Any) -> None:
         )
     if module == "catboost" and name == "CatBoost" and classes is not None and not kind:
         own = "lambda rows: model.predict(rows, prediction_type='Probability')"
-        raise _unexplainable(estimator, "gives margins and no probabilities", f"the CatBoostClassifier, or {own}")
+        raise _build_refusal(estimator, "gives margins and no probabilities", f"the CatBoostClassifier, or {own}")
     if classes is not None and isinstance(classes[0], np.ndarray | list) and kind in ("", "predict_proba"):
-        raise _unexplainable(
+        raise _build_refusal(
             estimator,
             f"gives {len(classes)} labels a row",
             "one of them, as lambda rows: model.predict_proba(rows)[0] (of a ClassifierChain [:, 0]), whose "
             "class_names are model.classes_[0]",
         )
     if classes is not None and len(classes) == 1 and kind in ("", "predict_proba"):
-        raise _unexplainable(
+        raise _build_refusal(
             estimator,
             f"has one class, '{classes[0]}', so that there is nothing to explain",
             "a model that was fitted on rows of two classes or more",
@@ -150,21 +150,21 @@ def check_explainable(model: Any) -> None:
             remedy = "the model with voting='soft'"
         elif not hasattr(estimator, "decision_function"):
             remedy = "lambda rows: (model.predict(rows) == model.classes_[0]).astype(float), 1 where that is the label"
-        raise _unexplainable(estimator, "returns labels, not probabilities", remedy)
+        raise _build_refusal(estimator, "returns labels, not probabilities", remedy)
     if hasattr(estimator, "predict_proba"):
         return
     own = "lambda rows: model.transform(rows)[:, 0]"
     if not hasattr(estimator, "predict") and hasattr(estimator, "transform"):
-        raise _unexplainable(estimator, "gives no predictions", f"{own} with value='prediction'")
+        raise _build_refusal(estimator, "gives no predictions", f"{own} with value='prediction'")
     marks = [method for method in ("decision_function", "score_samples", "fit_predict") if hasattr(estimator, method)]
     if marks:
         remedy = f"model.{marks[0]}"
         if marks == ["fit_predict"]:
             remedy = own if hasattr(estimator, "transform") else "a function that gives a number per row,"
-        raise _unexplainable(estimator, "predicts groups, not probabilities", f"{remedy} with value='prediction'")
+        raise _build_refusal(estimator, "predicts groups, not probabilities", f"{remedy} with value='prediction'")
 
 
-def _unexplainable(estimator: Any, what: str, remedy: str) -> ShapelineError:
+def _build_refusal(estimator: Any, what: str, remedy: str) -> ShapelineError:
     return ShapelineError(f"models: {name_type(estimator)} {what}; give {remedy}")
 
 
@@ -212,7 +212,7 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     if kind not in KINDS:
         raise ShapelineError(f"models: unknown kind of model '{kind}'.{nearest(kind, KINDS)}")
     if kind == "regression":
-        return _regression(model, framework)
+        return _wrap_regression(model, framework)
     function: Callable[..., Any] | None = model
     if kind == "predict_proba":
         function = find_probabilities(model) if hasattr(model, kind) else None
@@ -267,7 +267,7 @@ def check_inputs(model: Any) -> None:
         )
 
 
-def _regression(model: Any, framework: str | None) -> Classifier:
+def _wrap_regression(model: Any, framework: str | None) -> Classifier:
     """Wrap a custom regression model as a Classifier; refuse a classifier's `predict`, which returns labels."""
     function = model if framework else getattr(model, "predict", model)
     name = getattr(model, "__name__", type(model).__name__)

@@ -75,8 +75,8 @@ def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes
     """
     if framework not in FRAMEWORKS:
         raise ShapelineError(f"models: unknown framework '{framework}'.{nearest(framework, FRAMEWORKS)}")
-    builder = _builder(architecture, framework)
-    accepted = _sizes(builder)
+    builder = _find_builder(architecture, framework)
+    accepted = _list_sizes(builder)
     for name in sizes:
         if name not in accepted:
             raise ShapelineError(f"models: '{architecture}' has no size '{name}'.{nearest(name, accepted)}")
@@ -108,7 +108,7 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         return load_ready(settings, card)
     architecture, framework = settings.get("architecture") or settings["source"], settings.get("framework", "torch")
     _check_records(architecture, card)
-    accepted = _sizes(_builder(architecture, framework))
+    accepted = _list_sizes(_find_builder(architecture, framework))
     known = _read_sizes(card, accepted)
     if architecture in ARCHITECTURES:
         _check_inputs(architecture, card, accepted, known)
@@ -193,7 +193,7 @@ def is_named(architecture: str) -> bool:
     return architecture in ARCHITECTURES or sources.names_function(architecture)
 
 
-def _builder(architecture: str, framework: str) -> Callable[..., Any]:
+def _find_builder(architecture: str, framework: str) -> Callable[..., Any]:
     if not is_named(architecture):
         raise ShapelineError(f"models: unknown architecture '{architecture}'.{nearest(architecture, ARCHITECTURES)}")
     if architecture in ARCHITECTURES and ARCHITECTURES[architecture].torch_only and framework != "torch":
@@ -220,7 +220,7 @@ def _check_sizes(architecture: str, sizes: dict[str, Any]) -> None:
                 )
 
 
-def _sizes(builder: Callable[..., Any]) -> dict[str, Any]:
+def _list_sizes(builder: Callable[..., Any]) -> dict[str, Any]:
     """Return the sizes a builder takes, with their defaults."""
     return {name: parameter.default for name, parameter in inspect.signature(builder).parameters.items()}
 
@@ -242,7 +242,7 @@ def load_ready(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         raise ShapelineError(f"models: there is no file {path}; paths start at the folder of the run")
     known = {
         "classes": list(card["classes"]),
-        "columns": card.get("columns") or (None if function else _numbers(card["feature_names"])),
+        "columns": card.get("columns") or (None if function else _describe_numbers(card["feature_names"])),
         "input_shape": list(card["input_shape"]),
         "kind": card["kind"],
         **({} if card.get("has_channels", True) else {"has_channels": False}),
@@ -257,7 +257,7 @@ def load_ready(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     return classifier
 
 
-def _numbers(names: list[str]) -> list[dict]:
+def _describe_numbers(names: list[str]) -> list[dict]:
     return [{"name": name, "type": "number"} for name in names]
 
 

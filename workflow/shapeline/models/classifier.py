@@ -176,7 +176,7 @@ def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarr
     """Return a function's predictions (n, 1) float64. Raises ShapelineError for another shape."""
     returned = detach(call(function, inputs, name))
     try:
-        predictions = _as_reals(returned)
+        predictions = _convert_to_reals(returned)
     except (TypeError, ValueError) as error:
         raise reject_predictions(name, len(inputs), f"{type(returned).__name__} ({error})") from error
     if predictions.shape not in ((len(inputs),), (len(inputs), 1)):
@@ -203,7 +203,7 @@ def call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
         raise ModelFailure(f"model '{name}' fails on {len(inputs)} rows: {reason}; {remedy}") from error
 
 
-def _as_reals(returned: Any) -> np.ndarray:
+def _convert_to_reals(returned: Any) -> np.ndarray:
     """Return outputs as float64, with NaN for masked numbers. Raises TypeError for complex numbers."""
     if returned is None:
         raise TypeError("nothing was returned")
@@ -262,7 +262,7 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
     """Return a function's probabilities (n, classes) float64. Raises ShapelineError for a wrong shape, range or sum."""
     returned = detach(call(function, inputs, name))
     try:
-        probabilities = _as_reals(returned)
+        probabilities = _convert_to_reals(returned)
     except (TypeError, ValueError) as error:
         raise ShapelineError(
             f"model '{name}': gave {type(returned).__name__}, no array of numbers ({error}); return an array of numbers"

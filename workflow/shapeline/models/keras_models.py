@@ -33,7 +33,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_stderr() -> Iterator[None]:
     """No terminal for what TensorFlow's libraries write before they have read what to leave out; errors still raise."""
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
@@ -46,7 +46,7 @@ def _quiet() -> Iterator[None]:
 
 
 avoid_triton_crash()
-with _quiet():
+with _silence_stderr():
     import keras
     import tensorflow as tf
     from keras import layers
@@ -361,7 +361,7 @@ def check_logits(logits: Any, rows: int, name: str, task: str = "classification"
 def log_probs(module: keras.Model, inputs: Any, batch: int, name: str, task: str = "classification") -> np.ndarray:
     """Return log-probabilities of the module's logits in float64, (n, *input_shape) -> (n, classes), or predictions."""
     parts = []
-    for logits, count, size in _outputs(module, np.asarray(inputs), batch):
+    for logits, count, size in _iterate_outputs(module, np.asarray(inputs), batch):
         logits = tf.cast(check_logits(logits, size, name, task)[:count], tf.float64)
         parts.append(normalise(logits, task).numpy())
     return np.concatenate(parts)
@@ -413,7 +413,7 @@ build_from_probabilities = functools.lru_cache(maxsize=1)(LogProbabilities)
 
 def outputs(module: keras.Model, inputs: np.ndarray, batch: int = 256) -> np.ndarray | None:
     """Return a network's outputs on inputs (n, *input_shape) as (n, k) float64; None if they have another shape."""
-    parts = list(_outputs(module, inputs, batch))
+    parts = list(_iterate_outputs(module, inputs, batch))
     if any(not tf.is_tensor(rows) or rows.shape.rank not in (1, 2) or len(rows) != size for rows, _, size in parts):
         return None
     return np.concatenate([rows.numpy()[:count].reshape(count, -1) for rows, count, _ in parts]).astype(np.float64)
@@ -436,7 +436,7 @@ def find_last_operation(module: keras.Model, inputs: np.ndarray) -> str:
     return OPERATIONS.get(node.type, "linear" if set(types) & set(LINEAR) else "")
 
 
-def _outputs(module: keras.Model, inputs: np.ndarray, batch: int) -> Iterator[tuple[tf.Tensor, int, int]]:
+def _iterate_outputs(module: keras.Model, inputs: np.ndarray, batch: int) -> Iterator[tuple[tf.Tensor, int, int]]:
     """Yield outputs of calls of one size, `batch` or a power of two, with the number of valid rows and the size."""
     # Tokens are int32 in the whole package.
     inputs = inputs.astype(np.int32 if np.issubdtype(inputs.dtype, np.integer) else np.float32, copy=False)
@@ -470,7 +470,7 @@ def state(module: keras.Model) -> dict[str, np.ndarray]:
     if not hasattr(module, "parts"):
         return {f"{index}.{weight.name}": weight.numpy() for index, weight in enumerate(module.weights)}
     arrays = {}
-    for name, (weight, axes) in _weights(module).items():
+    for name, (weight, axes) in _name_weights(module).items():
         arrays[name] = weight.numpy().transpose(axes)
         if ".bias_ih_" in name:
             arrays[name.replace("_ih_", "_hh_")] = np.zeros_like(arrays[name])
@@ -482,14 +482,14 @@ def set_state(module: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
     if not hasattr(module, "parts"):
         module.set_weights([arrays[name] for name in state(module)])
         return
-    for name, (weight, axes) in _weights(module).items():
+    for name, (weight, axes) in _name_weights(module).items():
         array = np.asarray(arrays[name])
         if ".bias_ih_" in name:  # torch adds a second bias
             array = array + arrays[name.replace("_ih_", "_hh_")]
         weight.assign(array.transpose(np.argsort(axes)))
 
 
-def _weights(module: keras.Model) -> dict[str, tuple[keras.Variable, tuple[int, ...]]]:
+def _name_weights(module: keras.Model) -> dict[str, tuple[keras.Variable, tuple[int, ...]]]:
     """Return each weight by torch's name, with the permutation of its axes to torch's order."""
     weights = {}
     for path, layer in module.parts().items():
@@ -522,7 +522,7 @@ def _list_layer_weights(layer: layers.Layer) -> list[tuple[str, keras.Variable, 
 def list_trained_layers(module: keras.Model) -> dict[str, list[str]]:
     """Return the layers with trainable weights, from the input on, and the names in `state` of all their arrays."""
     if hasattr(module, "parts"):
-        weights = {name: (name.rpartition(".")[0], weight) for name, (weight, _) in _weights(module).items()}
+        weights = {name: (name.rpartition(".")[0], weight) for name, (weight, _) in _name_weights(module).items()}
     else:
         weights = {
             f"{index}.{weight.name}": (weight.path.rpartition("/")[0], weight)

@@ -58,7 +58,7 @@ class Trainer:
         @tf.function(input_signature=[tf.TensorSpec(shape, kind), tf.TensorSpec([None], labels.dtype)])
         def step(rows, targets):
             with tf.GradientTape() as tape:
-                loss = self._loss(module(rows, training=True), targets)
+                loss = self._compute_loss(module(rows, training=True), targets)
             gradients = tape.gradient(loss, [variable.value for variable in trained])
             if decay:
                 pairs = zip(gradients, trained, strict=True)
@@ -79,16 +79,16 @@ class Trainer:
 
     def measure(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
         """Return accuracy (R² of a regression) and mean loss over all rows."""
-        outputs = halve(self.classifier, 256, lambda rows: self._outputs(inputs, rows))
-        loss = float(self._loss(tf.cast(outputs, tf.float64), labels))
+        outputs = halve(self.classifier, 256, lambda rows: self._compute_outputs(inputs, rows))
+        loss = float(self._compute_loss(tf.cast(outputs, tf.float64), labels))
         if self.variance is not None:
             return r_squared(outputs.reshape(-1).astype(np.float64), labels), loss
         return float((outputs.argmax(1) == labels).mean()), loss
 
-    def _outputs(self, inputs: np.ndarray, rows: int) -> np.ndarray:
+    def _compute_outputs(self, inputs: np.ndarray, rows: int) -> np.ndarray:
         return np.concatenate([self._logits(inputs[i : i + rows]).numpy() for i in range(0, len(inputs), rows)])
 
-    def _loss(self, outputs: tf.Tensor, targets: Any) -> tf.Tensor:
+    def _compute_loss(self, outputs: tf.Tensor, targets: Any) -> tf.Tensor:
         """Return the mean cross-entropy, or the mean squared error of standardised targets of a regression."""
         if self.variance is None:
             return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs))

@@ -112,7 +112,7 @@ def _load_pipeline(source: str, content: bytes, known: dict[str, Any], task: str
                 f"models: {source} was made from arrays and column '{column['name']}' holds categories; fit it on a "
                 "data frame"
             )
-    ask = _predict if task == "regression" else _probabilities
+    ask = _find_predict if task == "regression" else _order_probabilities
     return Pipeline(content, known["columns"], estimator, ask(source, estimator, known["classes"]))
 
 
@@ -143,7 +143,7 @@ def load_estimator(source: str, content: bytes, trusted: Sequence[str] = ()) -> 
     import skops.io
 
     check_types(source, content, trusted)
-    with _named(source):
+    with _explain_skops_errors(source):
         return skops.io.loads(content, trusted=[*TRUSTED, *trusted])
 
 
@@ -151,7 +151,7 @@ def check_types(source: str, content: bytes, trusted: Sequence[str] = ()) -> Non
     """Raise ShapelineError for types in a .skops file that are not trusted; nothing of it is loaded."""
     import skops.io
 
-    with _named(source):
+    with _explain_skops_errors(source):
         unknown = sorted({*skops.io.get_untrusted_types(data=content)} - {*TRUSTED, *trusted})
     if unknown:
         own = "; import your own functions from a .py file" if any(n.startswith("__main__.") for n in unknown) else ""
@@ -162,7 +162,7 @@ def check_types(source: str, content: bytes, trusted: Sequence[str] = ()) -> Non
 
 
 @contextlib.contextmanager
-def _named(source: str) -> Iterator[None]:
+def _explain_skops_errors(source: str) -> Iterator[None]:
     """Raise a ShapelineError where skops cannot read a file."""
     from skops.io.exceptions import UntrustedTypesFoundException
 
@@ -191,13 +191,13 @@ def check_columns(source: str, estimator: Any, names: list[str]) -> None:
             )
 
 
-def _predict(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
+def _find_predict(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
     if find_classes(estimator) is not None or not hasattr(estimator, "predict"):
         raise ShapelineError(f"models: {source} is not a regressor; remove the dataset's task, or fit one")
     return estimator.predict
 
 
-def _probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
+def _order_probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
     """Return predict_proba with the columns in the order of the dataset's classes."""
     if find_classes(estimator) is None:
         raise ShapelineError(f"models: {source} is not a classifier; set the dataset's task: regression, or fit one")
@@ -234,7 +234,7 @@ def _load_trees(source: str, content: bytes, known: dict[str, Any], task: str) -
     return Pipeline(content, known["columns"], estimator, lambda rows: ask(rows)[:, order], order)
 
 
-def _xgboost(content: bytes) -> tuple[Any, Any]:
+def _load_xgboost(content: bytes) -> tuple[Any, Any]:
     import json
 
     import xgboost
@@ -249,14 +249,14 @@ def _xgboost(content: bytes) -> tuple[Any, Any]:
     return estimator, estimator.classes_ if classifier else None
 
 
-def _lightgbm(content: bytes) -> tuple[Any, Any]:
+def _load_lightgbm(content: bytes) -> tuple[Any, Any]:
     import lightgbm
 
     estimator = unwrap_booster(lightgbm.Booster(model_str=content.decode()))
     return estimator, find_classes(estimator)
 
 
-def _catboost(content: bytes) -> tuple[Any, Any]:
+def _load_catboost(content: bytes) -> tuple[Any, Any]:
     import catboost
 
     estimator = catboost.CatBoostClassifier()
@@ -268,7 +268,7 @@ def _catboost(content: bytes) -> tuple[Any, Any]:
     return estimator, None
 
 
-OPENED = {"xgboost": _xgboost, "lightgbm": _lightgbm, "catboost": _catboost}
+OPENED = {"xgboost": _load_xgboost, "lightgbm": _load_lightgbm, "catboost": _load_catboost}
 
 
 def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:

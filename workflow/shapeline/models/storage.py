@@ -203,11 +203,11 @@ def check_fit(
 
 def write_graph(path: str | Path, loaded: Classifier, inputs: np.ndarray) -> dict[str, str] | None:
     """Write a network's graph beside its weights, verified on masked `inputs`; return digests for its card, or None."""
-    exporter, rows = importlib.import_module(EXPORTERS[loaded.framework]), _rows(inputs)
+    exporter, rows = importlib.import_module(EXPORTERS[loaded.framework]), _interpolate_rows(inputs)
     try:
         content = exporter.export_graph(loaded.module, rows[:2])
         graph = dataclasses.replace(loaded, module=load_graph(content, count_allowed()), runtime="onnx")
-        differs = float(np.max(_relative_differences(_evaluate(graph, rows), _evaluate(loaded, rows))))
+        differs = float(np.max(_compute_differences(_evaluate(graph, rows), _evaluate(loaded, rows))))
         if not differs <= TOLERANCE:
             raise Refused(f"log-probabilities differ by {differs:.1e}")
     except (ShapelineError, RuntimeError, MemoryError) as error:  # the network itself has run, and is stored
@@ -241,7 +241,7 @@ def read_graph(path: str | Path) -> Classifier | None:
     )
 
 
-def _rows(inputs: np.ndarray) -> np.ndarray:
+def _interpolate_rows(inputs: np.ndarray) -> np.ndarray:
     """Return rows (VERIFIED, *input_shape) interpolated between pairs of the first inputs, and some inputs."""
     first = np.asarray(inputs[:VERIFIED])
     first = first.astype(np.int32 if np.issubdtype(first.dtype, np.integer) else np.float32)
@@ -260,6 +260,6 @@ def _evaluate(classifier: Classifier, rows: np.ndarray) -> np.ndarray:
     return log_probs
 
 
-def _relative_differences(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def _compute_differences(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Return differences, relative above 1, because float32 outputs of 30 differ by 1e-5 from rounding."""
     return np.abs(actual - expected) / np.abs(expected).clip(min=1)

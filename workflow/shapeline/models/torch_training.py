@@ -56,7 +56,7 @@ class Trainer:
         self.module = module = classifier.module
         # Images stay as they are stored until a step takes some: as float32 they are four times as large.
         self.scale = torch.tensor(inputs.scale, device=self.device) if isinstance(inputs, StoredImages) else None
-        self.inputs, self.labels = self._tensors(inputs, labels)
+        self.inputs, self.labels = self._to_tensors(inputs, labels)
         self.flipped_axes = [AXES[name] for name in settings.augment]
         self.mixed = settings.precision == "bfloat16"
         self.variance = variance(labels) if labels.dtype.kind == "f" else None  # of a regression
@@ -80,8 +80,8 @@ class Trainer:
         self.optimizer.param_groups[0]["lr"] = learning_rate
         rows = torch.from_numpy(rows).to(self.device)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.mixed):
-            outputs = self.module(self._augment(self._floats(self.inputs[rows])))
-        loss = self._loss(outputs.float() if self.mixed else outputs, self.labels[rows])
+            outputs = self.module(self._augment(self._to_floats(self.inputs[rows])))
+        loss = self._compute_loss(outputs.float() if self.mixed else outputs, self.labels[rows])
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -89,18 +89,18 @@ class Trainer:
 
     def measure(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
         """Return accuracy (mean over several labels, R² of a regression) and mean loss over all rows."""
-        inputs, labels = self._tensors(inputs, labels)
+        inputs, labels = self._to_tensors(inputs, labels)
         with torch_models.evaluation_mode(self.module):
             together = torch_models.choose_batch_size(inputs, self.device)
-            outputs = halve(self.classifier, together, lambda rows: self._outputs(inputs, rows))
-            loss = float(self._loss(outputs, labels))
+            outputs = halve(self.classifier, together, lambda rows: self._compute_outputs(inputs, rows))
+            loss = float(self._compute_loss(outputs, labels))
             if self.variance is not None:
                 return r_squared(outputs.flatten().cpu().numpy(), labels.cpu().numpy()), loss
             predicted = outputs.argmax(1) if labels.ndim == 1 else outputs >= 0
             return float((predicted == labels).double().mean()), loss
 
-    def _outputs(self, inputs: torch.Tensor, rows: int) -> torch.Tensor:
-        return torch.cat([self.module(self._floats(part)) for part in inputs.split(rows)]).double()
+    def _compute_outputs(self, inputs: torch.Tensor, rows: int) -> torch.Tensor:
+        return torch.cat([self.module(self._to_floats(part)) for part in inputs.split(rows)]).double()
 
     def _augment(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the images, each flipped or not by a coin's toss of its own along every axis of `augment`."""
@@ -109,7 +109,7 @@ class Trainer:
             inputs = torch.where(flipped, inputs.flip(axis), inputs)
         return inputs
 
-    def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def _compute_loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the mean (binary) cross-entropy, or the squared error of standardised targets of a regression."""
         if labels.ndim == 2:
             return nn.functional.binary_cross_entropy_with_logits(outputs, labels.to(outputs.dtype))
@@ -143,11 +143,11 @@ class Trainer:
         if self.device.type == "cuda" and len(state["random"]) > 1:
             torch.cuda.set_rng_state(state["random"][1], self.device)
 
-    def _tensors(self, *arrays: np.ndarray | StoredImages) -> tuple[torch.Tensor, ...]:
+    def _to_tensors(self, *arrays: np.ndarray | StoredImages) -> tuple[torch.Tensor, ...]:
         stored = (array.stored if isinstance(array, StoredImages) else array for array in arrays)
         return tuple(torch.as_tensor(array).to(self.device) for array in stored)
 
-    def _floats(self, rows: torch.Tensor) -> torch.Tensor:
+    def _to_floats(self, rows: torch.Tensor) -> torch.Tensor:
         """Convert stored rows to inputs of the module."""
         return rows if self.scale is None else rows.float() / self.scale
 
