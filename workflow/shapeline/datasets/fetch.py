@@ -89,10 +89,10 @@ def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None,
     expected = f"{file.algorithm} {file.checksum}" if file.checksum else "any content: no checksum is published"
     network = f"offline is set, so nothing was downloaded from {' or '.join(file.urls)}" if offline else ""
     reasons = "; ".join(filter(None, [*tried, network]))
-    kept = f" (it goes on from the {part.stat().st_size:,} bytes in {part})" if part.exists() and file.checksum else ""
+    hint = f" (it goes on from the {part.stat().st_size:,} bytes in {part})" if part.exists() and file.checksum else ""
     raise ShapelineError(
         f"{label}: could not be fetched (expected {expected}{size}; tried: {reasons}); "
-        f"run again{kept}, or place the file by hand at {destination}."
+        f"run again{hint}, or place the file by hand at {destination}."
     )
 
 
@@ -168,32 +168,32 @@ def _download(label: str, url: str, part: Path, file: RemoteFile) -> str:
 def _transfer(label: str, url: str, part: Path, file: RemoteFile) -> tuple[str, bool]:
     """One request; returns what went wrong ("" when all bytes came) and whether to ask again: not where the server
     says plainly that it will not give the file."""
-    have = part.stat().st_size if part.exists() else 0
-    if file.size is not None and have >= file.size:
+    offset = part.stat().st_size if part.exists() else 0
+    if file.size is not None and offset >= file.size:
         return "", False  # complete but not verified when the last call was stopped; too long fails the checksum
     headers = {"User-Agent": "shapeline", "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
         # 416: there is nothing after what we have, so the checksum decides.
-        if have and error.code == 416:
+        if offset and error.code == 416:
             return "", False
         return f"HTTP {error.code} {error.reason}", error.code in BUSY
     except (*NETWORK_ERRORS, ValueError) as error:
         return f"no connection ({getattr(error, 'reason', None) or error})", not isinstance(error, ValueError)
     with response:
-        continues = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-        if have and not continues:
-            have = 0  # the server sends the whole file
+        continues = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {offset}-")
+        if offset and not continues:
+            offset = 0  # the server sends the whole file
         length = response.headers.get("Content-Length", "")
-        expected = have + int(length) if length.isdigit() else file.size
+        expected = offset + int(length) if length.isdigit() else file.size
         reason = ""
-        with open(part, "ab" if have else "wb") as stream:
+        with open(part, "ab" if offset else "wb") as stream:
             started = reported = time.monotonic()
-            received = have
+            received = offset
             while True:
                 try:
                     chunk = response.read1(CHUNK)
@@ -209,7 +209,7 @@ def _transfer(label: str, url: str, part: Path, file: RemoteFile) -> tuple[str, 
                 now = time.monotonic()
                 if now - reported >= REPORT_EVERY:
                     reported = now
-                    rate = (received - have) / (now - started) / 1e6
+                    rate = (received - offset) / (now - started) / 1e6
                     share = f" ({received / expected:.0%})" if expected else ""
                     log.info("%s: %.1f MB%s at %.2f MB/s", label, received / 1e6, share, rate)
     if reason or (expected is not None and received < expected):

@@ -43,8 +43,8 @@ def names_folder(source: str | None) -> bool:
 def list_files(source: str, weights: bool) -> list[str]:
     """Return the files of a folder that a job reads, as its inputs; without weights those of the tokenizer."""
     folder = expand(source)
-    kept = [file for file in folder.glob("*") if file.is_file() and (weights or file.suffix != ".safetensors")]
-    return sorted(str(file) for file in kept if file.suffix in (".json", ".txt", ".model", ".safetensors"))
+    files = [file for file in folder.glob("*") if file.is_file() and (weights or file.suffix != ".safetensors")]
+    return sorted(str(file) for file in files if file.suffix in (".json", ".txt", ".model", ".safetensors"))
 
 
 def check_tokenizer(source: str) -> None:
@@ -66,10 +66,10 @@ def find_kind(source: str) -> str:
 
 def check_model(source: str, kind: str) -> None:
     """Raise ShapelineError if a folder holds no classifier of this kind of data ("text", "image") that can be read."""
-    made, folder, head = _describe_model(source), expand(source), HEADS[kind]
-    if not any(head in name for name in made):
+    types, folder, head = _describe_model(source), expand(source), HEADS[kind]
+    if not any(head in name for name in types):
         raise ShapelineError(
-            f"{folder}: holds {made[0]}, which is no {kind} classifier; give a model that ends in {head} "
+            f"{folder}: holds {types[0]}, which is no {kind} classifier; give a model that ends in {head} "
             f"(AutoModel{head})"
         )
     if kind == "image":
@@ -79,10 +79,10 @@ def check_model(source: str, kind: str) -> None:
 
 def check_generator(source: str) -> None:
     """Raise ShapelineError if a folder holds no causal or sequence-to-sequence model that can be read."""
-    made = _describe_model(source)
-    if not any(name.endswith(GENERATORS) for name in made):
+    types = _describe_model(source)
+    if not any(name.endswith(GENERATORS) for name in types):
         raise ShapelineError(
-            f"{expand(source)}: holds {made[0]}, which generates no text; give a model that ends in ForCausalLM, "
+            f"{expand(source)}: holds {types[0]}, which generates no text; give a model that ends in ForCausalLM, "
             "LMHeadModel or ForConditionalGeneration"
         )
     _check_weights(expand(source))
@@ -128,8 +128,8 @@ def unfit_pictures(source: str, shape: Sequence[int]) -> str | None:
         remedy = f"; set the dataset's color: {color}" if color else ""
         return f"{source} takes images of {channels} channel(s) and the dataset has {shape[0]}{remedy}"
     if sides and list(shape[1:]) != sides:
-        wanted, there = ("x".join(map(str, each)) for each in (sides, shape[1:]))
-        return f"{source} takes images of {wanted} pixels and the dataset has {there}; set the dataset's size: {sides}"
+        needed, actual = ("x".join(map(str, each)) for each in (sides, shape[1:]))
+        return f"{source} takes images of {needed} pixels and the dataset has {actual}; set the dataset's size: {sides}"
     return None
 
 
@@ -161,14 +161,14 @@ def _find_sides(source: str) -> list[int] | None:
     size = processor.get("crop_size") if processor.get("do_center_crop") else processor.get("size")
     size = size if processor.get("do_resize", True) or processor.get("do_center_crop") else None
     config = _read_json(expand(source) / "config.json")
-    own = config.get("image_size") if "patch_size" in config and "num_attention_heads" in config else None
-    for given in (own, size):
-        if isinstance(given, dict):
-            given = [given.get("height"), given.get("width")]
-        elif isinstance(given, int):
-            given = [given, given]
-        if isinstance(given, list) and len(given) == 2 and all(isinstance(side, int) for side in given):
-            return given
+    fixed = config.get("image_size") if "patch_size" in config and "num_attention_heads" in config else None
+    for value in (fixed, size):
+        if isinstance(value, dict):
+            value = [value.get("height"), value.get("width")]
+        elif isinstance(value, int):
+            value = [value, value]
+        if isinstance(value, list) and len(value) == 2 and all(isinstance(side, int) for side in value):
+            return value
     return None
 
 
@@ -192,8 +192,8 @@ def limit_tokens(source: str) -> int:
     """Return how many tokens a document has at most, as the folder says."""
     folder = expand(source)
     config = _read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    own = _read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
-    lengths = own.get("model_max_length"), config.get("max_position_embeddings"), config.get("n_positions")
+    settings = _read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    lengths = settings.get("model_max_length"), config.get("max_position_embeddings"), config.get("n_positions")
     return min([int(one) for one in lengths if isinstance(one, int | float) and 0 < one < ENDLESS], default=USUAL)
 
 

@@ -383,25 +383,25 @@ def read_lisa(
                 boxes.setdefault(frame, []).append(box)
     if not files_of:
         raise ShapelineError(f"{path}: holds no {LIGHT_FILE} of a sequence by day; lisa wants the folder Annotations.")
-    asked = {}
+    annotations = {}
     for frame in sorted(frames | set(boxes), key=_order_frame):
         sequence, _, kind, _ = FRAME.fullmatch(frame).groups()
         if sequence not in files_of:
             raise ShapelineError(f"{path}: has frames of {sequence} and no {LIGHT_FILE} with its lights; get it again.")
-        asked[frame] = Annotation(files_of[sequence], boxes.get(frame, []), FRAME_PARTS[kind])
+        annotations[frame] = Annotation(files_of[sequence], boxes.get(frame, []), FRAME_PARTS[kind])
     for kind, part in FRAME_PARTS.items():
-        if part not in {annotation.part for annotation in asked.values()}:
+        if part not in {annotation.part for annotation in annotations.values()}:
             raise ShapelineError(
                 f"{path}: holds no day{kind}, and so nothing for the {PARTS[part]} part; get it again."
             )
     records = images.read_annotated(
-        path, asked, _find_frame, size or [FRAME_HEIGHT, FRAME_WIDTH], resize, on_decode_error, allowed
+        path, annotations, _find_frame, size or [FRAME_HEIGHT, FRAME_WIDTH], resize, on_decode_error, allowed
     )
     return {
         **records,
         "box_names": LIGHT_NAMES,
         "labels": np.array([(marked[:, 0] == 1).any() for marked in records["boxes"]], np.int64),
-        "split": np.array([annotation.part for annotation in asked.values()], np.uint8)[records["kept"]],
+        "split": np.array([annotation.part for annotation in annotations.values()], np.uint8)[records["kept"]],
     }
 
 

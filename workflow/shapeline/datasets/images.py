@@ -29,15 +29,15 @@ DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 def truth(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]) -> np.ndarray:
     """Return the pixels of a class's objects in records (n, height, width) bool; ShapelineError if unknown."""
-    stored, rows, wanted = _read_truth(folder, ids, labels)
+    stored, rows, categories = _read_truth(folder, ids, labels)
     height, width = stored["shape"].tolist()
     shown = np.zeros((len(rows), height, width), bool)
     if "masks" in stored:
-        chosen = np.flatnonzero(wanted == 0)
+        chosen = np.flatnonzero(categories == 0)
         packed = stored["masks"][rows[chosen]]
         shown[chosen] = np.unpackbits(packed, axis=1, count=height * width).reshape(-1, height, width)
         return shown
-    for place, (row, category) in enumerate(zip(rows, wanted, strict=True)):
+    for place, (row, category) in enumerate(zip(rows, categories, strict=True)):
         for index, top, left, bottom, right in _get_boxes(stored, row):
             if index == category:
                 shown[place, top:bottom, left:right] = True
@@ -46,10 +46,10 @@ def truth(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]) 
 
 def objects(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]) -> np.ndarray:
     """Return how many objects of a class records hold (n,): boxes, or connected parts of a mask (corners connect)."""
-    stored, rows, wanted = _read_truth(folder, ids, labels)
+    stored, rows, categories = _read_truth(folder, ids, labels)
     if "masks" in stored:
-        return np.where(wanted == 0, stored["objects"][rows], 0).astype(np.int64)
-    counts = [(_get_boxes(stored, row)[:, 0] == category).sum() for row, category in zip(rows, wanted, strict=True)]
+        return np.where(categories == 0, stored["objects"][rows], 0).astype(np.int64)
+    counts = [(_get_boxes(stored, row)[:, 0] == category).sum() for row, category in zip(rows, categories, strict=True)]
     return np.array(counts, np.int64)
 
 
@@ -85,24 +85,24 @@ def check_truth(where: str, records: dict, labels: np.ndarray, names: list[str],
             f"{where}: boxes of {len(boxes)} records for {len(labels)} inputs; return boxes for each input."
         )
     odd: Counter = Counter({CLIPPED: 0, EMPTY: 0})
-    kept = []
-    for record, given in enumerate(boxes):
-        given = np.asarray(given).reshape(-1, 5) if np.size(given) == 0 else np.asarray(given)
-        if given.ndim != 2 or given.shape[1] != 5 or (given.size and given.dtype.kind not in "iu"):
+    clipped = []
+    for record, array in enumerate(boxes):
+        array = np.asarray(array).reshape(-1, 5) if np.size(array) == 0 else np.asarray(array)
+        if array.ndim != 2 or array.shape[1] != 5 or (array.size and array.dtype.kind not in "iu"):
             raise ShapelineError(
-                f"{where}: record {record} has boxes of shape {given.shape} and type {given.dtype}; give (k, 5) whole "
+                f"{where}: record {record} has boxes of shape {array.shape} and type {array.dtype}; give (k, 5) whole "
                 "numbers: category, top, left, bottom, right."
             )
-        strange = given[(given[:, 0] < 0) | (given[:, 0] >= len(categories)), 0]
-        if len(strange):
+        unknown = array[(array[:, 0] < 0) | (array[:, 0] >= len(categories)), 0]
+        if len(unknown):
             raise ShapelineError(
-                f"{where}: record {record} has a box of category {strange[0]} of {len(categories)}"
+                f"{where}: record {record} has a box of category {unknown[0]} of {len(categories)}"
                 "; return the number of a class."
             )
-        inside, counts = clip(given, *size)
+        inside, counts = clip(array, *size)
         odd.update(counts)
-        kept.append(inside)
-    return {"shape": shape, "categories": categories, "odd": odd, "boxes": kept}
+        clipped.append(inside)
+    return {"shape": shape, "categories": categories, "odd": odd, "boxes": clipped}
 
 
 def _pack_masks(where: str, masks: object, labels: np.ndarray, names: list[str], size: tuple[int, int]) -> dict:
@@ -268,7 +268,7 @@ class Annotation:
 
 def read_annotated(
     path: Path,
-    asked: dict[str, Annotation],
+    annotations: dict[str, Annotation],
     key: Callable[[str], str],
     size: list[int],
     resize: str,
@@ -280,13 +280,13 @@ def read_annotated(
     asked: name -> annotation; key: the name of a file in `path`, "" for none; size, resize: see images.decode;
     on_decode_error: images missing or not decodable: "skip" counts and names them, "stop" is a ShapelineError.
     """
-    rows = {name: row for row, name in enumerate(asked)}
-    inputs = np.zeros((len(asked), 3, *size), np.uint8)
-    boxes: list[np.ndarray | None] = [None] * len(asked)
+    rows = {name: row for row, name in enumerate(annotations)}
+    inputs = np.zeros((len(annotations), 3, *size), np.uint8)
+    boxes: list[np.ndarray | None] = [None] * len(annotations)
     counts, unreadable, resized = Counter({CLIPPED: 0, EMPTY: 0}), [], 0
     with archive.open_files(path, lambda name: key(name) in rows, limits) as files:
         for name, stream in files:
-            row, annotation = rows[key(name)], asked[key(name)]
+            row, annotation = rows[key(name)], annotations[key(name)]
             where, content = f"{path}: {name}", stream.read()
             if boxes[row] is not None:
                 raise ShapelineError(f"{where}: is there twice; remove one.")
@@ -307,21 +307,21 @@ def read_annotated(
             boxes[row], odd = fit_boxes(_read_boxes(annotation, where), sides, size, resize)
             counts.update(odd)
             resized += sides != tuple(size)
-    kept = np.array([row for row, marked in enumerate(boxes) if marked is not None], np.int64)
+    decoded = np.array([row for row, marked in enumerate(boxes) if marked is not None], np.int64)
     missing = [name for name, row in rows.items() if boxes[row] is None and name not in unreadable]
-    if missing and (on_decode_error == "stop" or not len(kept)):
+    if missing and (on_decode_error == "stop" or not len(decoded)):
         more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
-        remedy = "put it there" if not len(kept) else "put it there, or set on_decode_error: skip"
-        first = asked[missing[0]].where
+        remedy = "put it there" if not len(decoded) else "put it there, or set on_decode_error: skip"
+        first = annotations[missing[0]].where
         raise ShapelineError(f"{path}: {first} names the image {missing[0]}, which is missing{more}; {remedy}.")
-    if not len(kept):
+    if not len(decoded):
         raise ShapelineError(f"{path}: no image can be decoded; check path.")
     notes = [f"{resized} image(s) brought to {size[0]}x{size[1]} pixels"] if resized else []
     notes += warn_left_out(path, "missing", missing) + warn_left_out(path, "cannot be decoded", unreadable)
     return {
-        "inputs": inputs if len(kept) == len(inputs) else inputs[kept],
-        "boxes": [boxes[row] for row in kept],
-        "kept": kept,
+        "inputs": inputs if len(decoded) == len(inputs) else inputs[decoded],
+        "boxes": [boxes[row] for row in decoded],
+        "kept": decoded,
         "skipped": {MISSING: len(missing), UNREADABLE: len(unreadable)},
         "odd": dict(counts),
         "notes": notes,

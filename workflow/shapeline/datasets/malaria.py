@@ -49,16 +49,16 @@ def read(
         raise ShapelineError(f"{path}: holds no training.json; malaria wants it, test.json and the folder images.")
     if "training.json" in listed:
         listed.pop("annotations.json", None)
-    asked: dict[str, Annotation] = {}
+    annotations: dict[str, Annotation] = {}
     for name in filter(listed.get, PARTS):
         for image_name, annotation in listed[name]:
-            if image_name in asked:
+            if image_name in annotations:
                 raise ShapelineError(f"{annotation.where}: names the image {image_name} a second time; remove one.")
-            asked[image_name] = annotation
+            annotations[image_name] = annotation
     records = images.read_annotated(
-        path, asked, images.file_name, size or [HEIGHT, WIDTH], resize, on_decode_error, allowed
+        path, annotations, images.file_name, size or [HEIGHT, WIDTH], resize, on_decode_error, allowed
     )
-    parts = [annotation.part for annotation in asked.values()]
+    parts = [annotation.part for annotation in annotations.values()]
     shown = [[(boxes[:, 0] == BOX_NAMES.index(name)).any() for name in LABELS] for boxes in records["boxes"]]
     several = task == "multilabel"
     return {

@@ -97,9 +97,9 @@ def read(paths: dict[str, Path]) -> dict:
 
 
 def _write_review(generator: np.random.Generator, label: int) -> tuple[str, list[bool]]:
-    wanted = int(generator.integers(SHORTEST, LONGEST + 1))
+    length = int(generator.integers(SHORTEST, LONGEST + 1))
     sentences = [_write_opinion(generator, label)]
-    while sum(map(len, sentences)) < wanted:
+    while sum(map(len, sentences)) < length:
         sentence = _write_opinion(generator, label) if generator.random() < OPINION else _write_neutral(generator)
         if sum(map(len, sentences)) + len(sentence) > LONGEST:
             break
@@ -149,9 +149,9 @@ def read_crosses(paths: dict[str, Path], count: int = COUNT, seed: int = 0) -> d
     """
     ends = [round(count * sum(PARTS[: part + 1])) for part in range(2)]
     random, n_test = np.random.default_rng(seed_of("crosses", seed, "test")), count - ends[1]
-    wanted = random.integers(2, size=n_test) * random.choice(range(1, 7), size=n_test, p=TEST_SHARES)
-    made = generate(ends[1], seed=seed), generate(n_test, crosses=wanted, seed=seed, first=ends[1])
-    images, masks = (np.concatenate(arrays) for arrays in zip(*made, strict=True))
+    n_crosses = random.integers(2, size=n_test) * random.choice(range(1, 7), size=n_test, p=TEST_SHARES)
+    batches = generate(ends[1], seed=seed), generate(n_test, crosses=n_crosses, seed=seed, first=ends[1])
+    images, masks = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
     split = np.searchsorted(ends, np.arange(count), side="right").astype(np.uint8)
     labels = masks.any(axis=(1, 2)).astype(np.int64)
     return {"inputs": images, "labels": labels, "split": split, "masks": masks}
@@ -175,14 +175,14 @@ def generate(
         if check_integer("crosses", name, side, CELL) % CELL:
             raise ShapelineError(f"crosses: {name} is {side}; give a multiple of {CELL}, the size of a cell.")
     rows, columns = height // CELL, width // CELL
-    given = np.asarray(-1 if crosses is None else crosses)
-    if given.shape not in ((), (count,)):
-        raise ShapelineError(f"crosses: {given.size} number(s) of crosses for {count} image(s); give one, or one each.")
-    wanted = np.broadcast_to(given, (count,))
-    if crosses is not None and (wanted.dtype.kind not in "iu" or ((wanted < 0) | (wanted > rows * columns)).any()):
+    array = np.asarray(-1 if crosses is None else crosses)
+    if array.shape not in ((), (count,)):
+        raise ShapelineError(f"crosses: {array.size} number(s) of crosses for {count} image(s); give one, or one each.")
+    counts = np.broadcast_to(array, (count,))
+    if crosses is not None and (counts.dtype.kind not in "iu" or ((counts < 0) | (counts > rows * columns)).any()):
         raise ShapelineError(f"crosses: {crosses!r} crosses an image; give whole numbers from 0 to {rows * columns}.")
 
-    drawn = [_sample_shapes(seed_of("crosses", seed, first + i), int(wanted[i]), rows * columns) for i in range(count)]
+    drawn = [_sample_shapes(seed_of("crosses", seed, first + i), int(counts[i]), rows * columns) for i in range(count)]
     owner = np.repeat(np.arange(count), [len(cells) for cells, _, _ in drawn])
     cells, kinds, colours = (
         (np.concatenate(column) for column in zip(*drawn, strict=True)) if drawn else _sample_shapes(0, 0, 0)

@@ -117,16 +117,16 @@ def build_table(
     the array that the frames stand for; categorical: columns of numbers that are categories."""
     whole = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0].reset_index(drop=True)
     encoded = [encode(whole.iloc[:, place], name in categorical) for place, name in enumerate(whole.columns)]
-    cells = np.stack([one for one, _ in encoded], axis=1) if encoded else np.empty((len(whole), 0))
+    cells = np.stack([values for values, _ in encoded], axis=1) if encoded else np.empty((len(whole), 0))
     index = parts[0].index
     labelled = dtype is None and not pd.api.types.is_integer_dtype(index.dtype) and len(index)
     names = None if dtype is not None else parts[0].columns
     like = parts[0].iloc[:0] if names is not None and (type(parts[0]) is not pd.DataFrame or parts[0].attrs) else None
     table = Table(tuple(column for _, column in encoded), names, index[:1] if labelled else None, dtype, like)
     composed = pd.DataFrame(table.compose(cells))
-    for place, (made, column) in enumerate(zip(composed.dtypes, table.columns, strict=True)):
-        if dtype is None and (made != column.dtype or not _is_same(composed.iloc[:, place], whole.iloc[:, place])):
-            raise AssertionError(f"column {place}: {made} for {column.dtype}")
+    for place, (kind, column) in enumerate(zip(composed.dtypes, table.columns, strict=True)):
+        if dtype is None and (kind != column.dtype or not _is_same(composed.iloc[:, place], whole.iloc[:, place])):
+            raise AssertionError(f"column {place}: {kind} for {column.dtype}")
     return table, np.split(cells, np.cumsum([len(part) for part in parts])[:-1])
 
 
@@ -205,24 +205,24 @@ def _encode_objects(values: pd.Series) -> tuple[np.ndarray, Column]:
 
 def _store_values(values: pd.Series, codes: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, Column]:
     """codes (n,): the place of each row's value, of which the first row that has it gives it."""
-    there = np.flatnonzero(~missing)
-    _, first = np.unique(codes[there], return_index=True)
-    rows = there[first]
+    present = np.flatnonzero(~missing)
+    _, first = np.unique(codes[present], return_index=True)
+    rows = present[first]
     if missing.any():
         rows = np.append(rows, np.argmax(missing))
     pool = values.to_numpy() if isinstance(values.dtype, np.dtype) and values.dtype.kind not in "mM" else values.array
     return np.where(missing, np.nan, codes), Column(values.dtype, pool.take(rows), bool(missing.any()))
 
 
-def _is_same(made: Any, values: pd.Series) -> bool:
+def _is_same(decoded: Any, values: pd.Series) -> bool:
     """Return whether a column came back as it was."""
-    back = pd.Series(made, dtype=values.dtype if values.dtype == object else None).reset_index(drop=True)
-    if back.dtype != values.dtype:
+    restored = pd.Series(decoded, dtype=values.dtype if values.dtype == object else None).reset_index(drop=True)
+    if restored.dtype != values.dtype:
         return False
-    if back.dtype == object:
-        pairs = zip(back, values, strict=True)
+    if restored.dtype == object:
+        pairs = zip(restored, values, strict=True)
         return all(one is other or (type(one) is type(other) and _is_equal(one, other)) for one, other in pairs)
-    return back.equals(values.reset_index(drop=True))
+    return restored.equals(values.reset_index(drop=True))
 
 
 def _is_equal(one: Any, other: Any) -> bool:

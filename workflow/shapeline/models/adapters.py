@@ -124,8 +124,8 @@ def check_explainable(model: Any) -> None:
             "with value='prediction'",
         )
     if module == "catboost" and name == "CatBoost" and classes is not None and not kind:
-        own = "lambda rows: model.predict(rows, prediction_type='Probability')"
-        raise _build_refusal(estimator, "gives margins and no probabilities", f"the CatBoostClassifier, or {own}")
+        call = "lambda rows: model.predict(rows, prediction_type='Probability')"
+        raise _build_refusal(estimator, "gives margins and no probabilities", f"the CatBoostClassifier, or {call}")
     if classes is not None and isinstance(classes[0], np.ndarray | list) and kind in ("", "predict_proba"):
         raise _build_refusal(
             estimator,
@@ -142,8 +142,8 @@ def check_explainable(model: Any) -> None:
     if kind not in ("", "predict") or (hasattr(estimator, "predict_proba") and not kind):
         return
     if classes is not None and (kind == "predict" or hasattr(estimator, "predict")):
-        own = "lambda rows: model.decision_function(rows)" + ("[:, 0]" if len(classes) > 2 else "")
-        remedy = f"the model in sklearn's CalibratedClassifierCV, or {own} with value='prediction'"
+        call = "lambda rows: model.decision_function(rows)" + ("[:, 0]" if len(classes) > 2 else "")
+        remedy = f"the model in sklearn's CalibratedClassifierCV, or {call} with value='prediction'"
         if hasattr(estimator, "predict_proba"):
             remedy = "model.predict_proba, or the model itself"
         elif name == "VotingClassifier":
@@ -153,14 +153,14 @@ def check_explainable(model: Any) -> None:
         raise _build_refusal(estimator, "returns labels, not probabilities", remedy)
     if hasattr(estimator, "predict_proba"):
         return
-    own = "lambda rows: model.transform(rows)[:, 0]"
+    call = "lambda rows: model.transform(rows)[:, 0]"
     if not hasattr(estimator, "predict") and hasattr(estimator, "transform"):
-        raise _build_refusal(estimator, "gives no predictions", f"{own} with value='prediction'")
+        raise _build_refusal(estimator, "gives no predictions", f"{call} with value='prediction'")
     marks = [method for method in ("decision_function", "score_samples", "fit_predict") if hasattr(estimator, method)]
     if marks:
         remedy = f"model.{marks[0]}"
         if marks == ["fit_predict"]:
-            remedy = own if hasattr(estimator, "transform") else "a function that gives a number per row,"
+            remedy = call if hasattr(estimator, "transform") else "a function that gives a number per row,"
         raise _build_refusal(estimator, "predicts groups, not probabilities", f"{remedy} with value='prediction'")
 
 
@@ -246,10 +246,10 @@ def check_inputs(model: Any) -> None:
     framework, width, named = find_framework(model), 3, None
     if framework == "torch" and inspect.isfunction(getattr(type(model), "forward", None)):
         arguments = [*inspect.signature(type(model).forward).parameters.values()][1:]
-        count = sum(one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD for one in arguments)
+        count = sum(item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD for item in arguments)
         call = "network(*map(torch.tensor, [{}])).softmax(1).detach().numpy()"
     elif framework == "tensorflow":
-        shapes = [one.shape[1:] for one in getattr(model, "inputs", None) or ()]
+        shapes = [item.shape[1:] for item in getattr(model, "inputs", None) or ()]
         count, call = len(shapes), "network.predict([{}], verbose=0)"
         width = shapes[0][0] if count and len(shapes[0]) == 1 else width
         named = getattr(model, "input", None) if count else None
@@ -309,12 +309,12 @@ def find_order(shape: tuple[int, ...], fits: Callable[[tuple[int, ...]], bool]) 
 def failure(classifier: Classifier, rows: np.ndarray, order: str) -> str | None:
     """Return why a model gives no answer for each of some rows in an order; None if it does."""
     for count in COUNTS:
-        given = np.ascontiguousarray(ORDERS[order](np.resize(rows, (count, *rows.shape[1:]))))
+        batch = np.ascontiguousarray(ORDERS[order](np.resize(rows, (count, *rows.shape[1:]))))
         try:
             if classifier.framework == "function":
-                outputs = np.asarray(detach(classifier.module(given)))
+                outputs = np.asarray(detach(classifier.module(batch)))
             else:
-                outputs = backend(classifier.framework).outputs(classifier.module, given)
+                outputs = backend(classifier.framework).outputs(classifier.module, batch)
         except Exception as error:  # noqa: BLE001 (whatever a model raises, it does not take such rows)
             return first_line(error)
         if outputs is None or outputs.ndim == 0 or len(outputs) != count:
@@ -386,27 +386,27 @@ def find_layout(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray |
         return _find_image_layout(model, inputs, keras)
     if inputs.ndim != 3:
         return None
-    many, one = ([PLAIN, GREY_LAST, GREY], [LAST, FIRST, MOVED]) if keras else ([PLAIN, GREY], [FIRST])
+    of_several, of_single = ([PLAIN, GREY_LAST, GREY], [LAST, FIRST, MOVED]) if keras else ([PLAIN, GREY], [FIRST])
     shapes = [rows.shape for rows in beside if rows is not None and rows.shape != inputs.shape]
     if any(shape[1:] == inputs.shape for shape in shapes):
-        many = []
+        of_several = []
     elif any(inputs.shape[1:] in (shape, shape[1:]) for shape in shapes):
-        one = []
+        of_single = []
     classifier = wrap(model)
     reasons = {}
-    for each in (*many, *one):
-        reasons[each] = failure(classifier, each.inward(inputs), each.order)
-        if each == PLAIN and reasons[each] is None:
+    for layout in (*of_several, *of_single):
+        reasons[layout] = failure(classifier, layout.inward(inputs), layout.order)
+        if layout == PLAIN and reasons[layout] is None:
             return PLAIN
-    fitting = [each for each, reason in reasons.items() if reason is None]
+    fitting = [layout for layout, reason in reasons.items() if reason is None]
     if not fitting:
         raise ShapelineError(
             f"explain: inputs have shape {inputs.shape}, and the model takes them neither so nor with an axis of "
             f"channels, as inputs[:, None] or inputs[None] ({next(iter(reasons.values()))}); give the shape of "
             "its training, or a function that reshapes its inputs"
         )
-    if len(inputs) > 1 and fitting[0] not in one and set(fitting) & set(one):
-        singly = next(each for each in fitting if each in one)
+    if len(inputs) > 1 and fitting[0] not in of_single and set(fitting) & set(of_single):
+        singly = next(layout for layout in fitting if layout in of_single)
         raise ShapelineError(
             f"explain: inputs of shape {inputs.shape} may be {fitting[0].name}, or {singly.name}; give one of these"
         )
@@ -428,5 +428,5 @@ def _find_image_layout(model: object, inputs: np.ndarray, keras: bool) -> Layout
     tried = [FIRST, MOVED] if first and not last else [LAST, FIRST, MOVED] if keras else [FIRST, LAST]
     if not keras and not last:
         return FIRST
-    fitting = (each for each in tried if failure(classifier, each.inward(inputs), each.order) is None)
+    fitting = (layout for layout in tried if failure(classifier, layout.inward(inputs), layout.order) is None)
     return next(fitting, tried[0])

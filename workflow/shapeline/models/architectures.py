@@ -82,8 +82,8 @@ def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes
             raise ShapelineError(f"models: '{architecture}' has no size '{name}'.{nearest(name, accepted)}")
     for name, default in accepted.items():
         if default is inspect.Parameter.empty and name not in sizes:
-            own = ", or set framework: function, if it answers rows" * (architecture not in ARCHITECTURES)
-            raise ShapelineError(f"models: '{architecture}' needs the size '{name}'; give it{own}")
+            hint = ", or set framework: function, if it answers rows" * (architecture not in ARCHITECTURES)
+            raise ShapelineError(f"models: '{architecture}' needs the size '{name}'; give it{hint}")
     complete = {**accepted, **sizes}
     if architecture in ARCHITECTURES:
         _check_sizes(architecture, complete)

@@ -122,9 +122,9 @@ def number_dates(frame: "pd.DataFrame") -> "pd.DataFrame":
 
     def number(column: "pd.Series") -> "pd.Series":
         if column.dtype.kind != "M":
-            texts, given = column.astype("string"), {"utc": True, "errors": "coerce"}
-            column = pd.to_datetime(texts.where(texts.str.match(r"\d{4}-\d{2}-\d{2}")), format="ISO8601", **given)
-            column = column.fillna(pd.to_datetime(texts, format="%d.%m.%Y", **given))
+            texts, options = column.astype("string"), {"utc": True, "errors": "coerce"}
+            column = pd.to_datetime(texts.where(texts.str.match(r"\d{4}-\d{2}-\d{2}")), format="ISO8601", **options)
+            column = column.fillna(pd.to_datetime(texts, format="%d.%m.%Y", **options))
         start = pd.Timestamp(0, tz=column.dt.tz)
         return (column - start) / pd.Timedelta(days=1)
 
@@ -154,10 +154,10 @@ def check_types(source: str, content: bytes, trusted: Sequence[str] = ()) -> Non
     with _explain_skops_errors(source):
         unknown = sorted({*skops.io.get_untrusted_types(data=content)} - {*TRUSTED, *trusted})
     if unknown:
-        own = "; import your own functions from a .py file" if any(n.startswith("__main__.") for n in unknown) else ""
+        hint = "; import your own functions from a .py file" if any(n.startswith("__main__.") for n in unknown) else ""
         raise ShapelineError(
             f"models: {source} holds types that are not trusted: {', '.join(unknown)}; list them under the model's "
-            f"'trusted_types' if you know where the file is from{own}"
+            f"'trusted_types' if you know where the file is from{hint}"
         )
 
 
@@ -285,9 +285,9 @@ def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:
             )
 
 
-def _order_classes(source: str, own: Any, classes: list[str], by_number: bool = False) -> list[int]:
+def _order_classes(source: str, labels: Any, classes: list[str], by_number: bool = False) -> list[int]:
     """Return the model's number of each class of the dataset: by name, or by_number where the model has numbers."""
-    names = [class_name(label) for label in own]
+    names = [class_name(label) for label in labels]
     if sorted(names) == sorted(classes):
         return [names.index(name) for name in classes]
     if by_number and names == [str(number) for number in range(len(classes))]:

@@ -85,13 +85,13 @@ def load(path: str | Path, device: str = "cpu", framework: str | None = None) ->
 def start_from(classifier: Classifier, path: str | Path) -> None:
     """Put in weights of a safetensors file to train from; the last layer stays where it has other classes."""
     made_by = backend(classifier.framework)
-    own, start = made_by.state(classifier.module), tensors(Path(path))
-    kept = [name for name in own if name.endswith("num_batches_tracked") and name not in start]
-    last = [name for name in [*own][-2:] if name in start]
-    if any(start[name].shape != own[name].shape for name in last):
-        kept += last
-    start |= {name: own[name] for name in kept}
-    check_fit(start, own, str(path), classifier.architecture, "give weights of this architecture and its sizes")
+    current, start = made_by.state(classifier.module), tensors(Path(path))
+    unchanged = [name for name in current if name.endswith("num_batches_tracked") and name not in start]
+    last = [name for name in [*current][-2:] if name in start]
+    if any(start[name].shape != current[name].shape for name in last):
+        unchanged += last
+    start |= {name: current[name] for name in unchanged}
+    check_fit(start, current, str(path), classifier.architecture, "give weights of this architecture and its sizes")
     made_by.set_state(classifier.module, start)
 
 
@@ -101,8 +101,8 @@ def fit_rows(model: Classifier, dataset: "Dataset") -> "tuple[Classifier, Datase
         return model, dataset.as_numbers()
     if not hasattr(model.module, "table") or dataset.own_rows is None:
         return model, dataset
-    own = dataclasses.replace(model.module, table=dataset.own_rows[0])
-    return dataclasses.replace(model, module=own), dataset.as_given()
+    module = dataclasses.replace(model.module, table=dataset.own_rows[0])
+    return dataclasses.replace(model, module=module), dataset.as_given()
 
 
 def write_weights(path: Path, arrays: Arrays, metadata: Mapping[str, Any]) -> None:
@@ -246,8 +246,8 @@ def _interpolate_rows(inputs: np.ndarray) -> np.ndarray:
     first = np.asarray(inputs[:VERIFIED])
     first = first.astype(np.int32 if np.issubdtype(first.dtype, np.integer) else np.float32)
     first = first[np.arange(VERIFIED) % len(first)]
-    kept = np.linspace(0, 1, VERIFIED).reshape(-1, *[1] * (first.ndim - 1))
-    return np.where(np.random.default_rng(0).random(first.shape) < kept, first, first[::-1])
+    share = np.linspace(0, 1, VERIFIED).reshape(-1, *[1] * (first.ndim - 1))
+    return np.where(np.random.default_rng(0).random(first.shape) < share, first, first[::-1])
 
 
 def _evaluate(classifier: Classifier, rows: np.ndarray) -> np.ndarray:
