@@ -179,7 +179,7 @@ def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
     for line in rename_keys(raw, contents.values()):
         log.warning(line)
     locate_files(raw, contents)
-    raw = _drop_removed(raw)
+    _drop_removed(raw)
     of_games = _complete_games(raw)
     lines = list(name_errors(raw))
     names = {section: set(raw[section]) for section in SECTIONS if isinstance(raw.get(section), dict)}
@@ -213,23 +213,17 @@ def build_schema() -> dict:
     return Config.model_json_schema()
 
 
-def _drop_removed(raw: dict) -> dict:
-    """Remove entries of earlier configuration files that a later one sets to null."""
-    for section in SECTIONS:
-        entries = raw.get(section)
-        if isinstance(entries, dict):
-            raw[section] = {name: entry for name, entry in entries.items() if entry is not None}
-    for experiment in (raw.get("experiments") or {}).values() if isinstance(raw.get("experiments"), dict) else ():
-        if isinstance(experiment, dict) and isinstance(experiment.get("methods"), dict):
-            experiment["methods"] = {k: v for k, v in experiment["methods"].items() if v is not None}
-    return raw
+def _drop_removed(raw: dict) -> None:
+    """Remove, in place, entries of earlier configuration files that a later one sets to null."""
+    for place in (*SECTIONS, "experiments.*.methods"):
+        for _, entries in _find_sections(raw, place):
+            for name in [name for name, entry in entries.items() if entry is None]:
+                del entries[name]
 
 
 def _complete_games(raw: dict) -> bool:
     """Give experiments with a game what follows from it; return whether there is one, which needs no other section."""
-    entries = raw.get("experiments")
-    entries = entries.values() if isinstance(entries, dict) else ()
-    games = [entry for entry in entries if isinstance(entry, dict) and entry.get("game")]
+    games = [entry for _, entry in _find_sections(raw, "experiments.*") if entry.get("game")]
     for entry in games:
         entry.setdefault("features", {"kind": "player"})
         entry.setdefault("metrics", {"efficiency": {}, "cost": {}})

@@ -14,7 +14,7 @@ import numpy as np
 from shapeline.datasets import csv_file
 from shapeline.datasets.csv_file import PLAIN, CsvFormat
 from shapeline.datasets.text import PAIR
-from shapeline.errors import ShapelineError, nearest, shorten_name
+from shapeline.errors import ShapelineError, first_line, nearest, shorten_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -277,9 +277,7 @@ def _check_suffix(path: Path, form: CsvFormat) -> None:
 
 
 def _explain_failure(path: Path, error: Exception) -> ShapelineError:
-    return ShapelineError(
-        f"{path}: cannot be read as a {path.suffix[1:]} file ({str(error).splitlines()[0]}); save it again."
-    )
+    return ShapelineError(f"{path}: cannot be read as a {path.suffix[1:]} file ({first_line(error)}); save it again.")
 
 
 def read_texts(

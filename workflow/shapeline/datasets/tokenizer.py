@@ -19,7 +19,7 @@ import numpy as np
 from shapeline.datasets import folders, text
 from shapeline.datasets.sources import expand, user_function
 from shapeline.datasets.text import PAIR
-from shapeline.errors import ShapelineError, name_type
+from shapeline.errors import ShapelineError, first_line, name_type
 
 RETURNED = ("encode", "pad", "vocabulary")
 PADS = ("[PAD]", "<pad>")  # usual names of the padding token
@@ -228,9 +228,9 @@ def _load_folder(source: str) -> Tokenizer:
     try:
         made = library.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ShapelineError(
-            f"tokenizer '{source}': cannot be read by transformers ({reason}); save it again with save_pretrained"
+            f"tokenizer '{source}': cannot be read by transformers ({first_line(error)}); save it again with "
+            "save_pretrained"
         ) from error
     return wrap_fast_tokenizer(source, made)
 

@@ -371,14 +371,11 @@ def list_layers(classifier: Classifier) -> dict[str, list[str]]:
     layers: dict[str, list[str]] = {}
     for layer, names in made_by.list_trained_layers(classifier.module).items():
         block = BLOCK.match(f"{layer}.") if _is_folder_model(classifier) else None
-        if block and block[1] in layers:
-            layers[block[1]] += names
-        elif block:
-            layers[block[1]] = list(names)
+        if block:
+            layer = block[1]
         elif layers and all(arrays[name].ndim < 2 for name in names):
-            layers[list(layers)[-1]] += names
-        else:
-            layers[layer] = list(names)
+            layer = list(layers)[-1]
+        layers.setdefault(layer, []).extend(names)
     return layers
 
 

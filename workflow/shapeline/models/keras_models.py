@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.errors import ShapelineError, name_type
+from shapeline.errors import ShapelineError, first_line, name_type
 from shapeline.models.adapters import find_order
 from shapeline.models.classifier import avoid_triton_crash, check_outputs
 from shapeline.models.onnx_graph import FILE, Refused, check_size
@@ -584,9 +584,8 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
         try:
             inner = keras.saving.load_model(file.name, compile=False, safe_mode=True)
         except (ValueError, TypeError, KeyError, OSError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ShapelineError(
-                f"models: {source} cannot be read as a Keras file in safe mode ({reason})"
+                f"models: {source} cannot be read as a Keras file in safe mode ({first_line(error)})"
                 "; save it with model.save('name.keras')"
             ) from error
     if len(inner.inputs) > 1 or isinstance(getattr(inner, "input", None), dict):
@@ -647,6 +646,5 @@ def export_graph(model: keras.Model, rows: np.ndarray) -> bytes:
         try:
             model.export(file, format="onnx", verbose=False, input_signature=signature)
         except EXPORT_FAILURES as error:
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise Refused(f"the export failed: {reason}") from error
+            raise Refused(f"the export failed: {first_line(error)}") from error
         return file.read_bytes()

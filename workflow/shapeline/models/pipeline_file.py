@@ -169,9 +169,8 @@ def _explain_skops_errors(source: str) -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, UntrustedTypesFoundException, KeyError, ValueError, TypeError, ImportError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ShapelineError(
-            f"models: {source} cannot be read as skops.io.dump writes it ({reason}); save it again"
+            f"models: {source} cannot be read as skops.io.dump writes it ({first_line(error)}); save it again"
         ) from error
 
 

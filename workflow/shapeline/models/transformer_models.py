@@ -13,7 +13,7 @@ from torch import nn
 from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
 from shapeline.datasets.text import DELETED
-from shapeline.errors import ShapelineError, name_type
+from shapeline.errors import ShapelineError, first_line, name_type
 from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier
 
@@ -110,9 +110,8 @@ def _read(source: str, kind: str) -> Any:
             output_loading_info=True,
         )
     except LOADING_ERRORS as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ShapelineError(
-            f"models: {source} cannot be read by transformers ({reason}); save it again with save_pretrained"
+            f"models: {source} cannot be read by transformers ({first_line(error)}); save it again with save_pretrained"
         ) from error
     if report["missing_keys"]:
         raise ShapelineError(
