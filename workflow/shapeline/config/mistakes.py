@@ -80,15 +80,12 @@ def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
 def _find_elsewhere(path: tuple) -> str:
     """Return a hint where a key of this name belongs; "" if nowhere else."""
     places = dict.fromkeys(_list_places().get(path[-1], ()))
-    here = [place for place in places if _is_at(path[:-1], place)]
-    if here or not 0 < len(places) <= FEW_PLACES:
+    above = [parts for parts in (place.split(".") for place in places) if len(parts) == len(path) - 1]
+    if any(all(part in ("<name>", key) for part, key in zip(parts, path, strict=False)) for parts in above):
+        return ""
+    if not 0 < len(places) <= FEW_PLACES:
         return ""
     return f" '{path[-1]}' belongs {' or '.join(f'under {place}' if place else 'at the top' for place in places)}."
-
-
-def _is_at(path: tuple, place: str) -> bool:
-    parts = place.split(".")
-    return len(parts) == len(path) and all(named in ("<name>", part) for named, part in zip(parts, path, strict=True))
 
 
 @cache

@@ -191,15 +191,10 @@ def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
     lines += [f"{'.'.join(map(str, path))}: {text}" for path, text in mistakes.items() if text]
     if config is not None:
         lines += find_problems(config, names, {path[:2] for path in mistakes})
-    if lines:
-        raise ShapelineErrors(_limit_lines([*dict.fromkeys(lines)]))
+    if lines := [*dict.fromkeys(lines)]:
+        more = [f"... and {len(lines) - MAX_LINES} more mistakes"] if len(lines) > MAX_LINES else []
+        raise ShapelineErrors(lines[:MAX_LINES] + more)
     return settle_prompts(SCALES[config.scale](config))
-
-
-def _limit_lines(lines: list[str]) -> list[str]:
-    """Return the lines, or the first of them and the number of the others."""
-    more = len(lines) - MAX_LINES
-    return [*lines[:MAX_LINES], f"... and {more} more mistakes"] if more > 0 else lines
 
 
 def check_frameworks(config: Config, experiments: Iterable[str]) -> None:

@@ -157,12 +157,13 @@ def _documents_digest(documents: dict) -> str:
 def _describe_dataset(content: dict, names: list[str], arrays: dict, counts: dict, entry: Source | None) -> dict:
     """Return the entries of every dataset card: shape, classes and origin."""
     several = arrays["labels"].ndim == 2
+    rows = {name: int((arrays["split"] == part).sum()) for part, name in enumerate(PARTS)}
     return {
         "kind": content["kind"],
         "input_shape": list(arrays["inputs"].shape[1:]),
         "classes": names,
         "counts": counts,
-        **({"rows": _count_rows(arrays["split"])} if several else {}),  # in addition to the counts of each label
+        **({"rows": rows} if several else {}),  # in addition to the counts of each label
         "scale": content["scale"],
         "feature_names": content["feature_names"],
         "groups": content["groups"],
@@ -300,11 +301,6 @@ def _misses_nan(cells: "pd.Series") -> bool:
     """Return whether the cells are objects and the missing ones NaN, none of them None."""
     missing = cells[cells.isna()]
     return cells.dtype == object and len(missing) > 0 and all(isinstance(cell, float) for cell in missing)
-
-
-def _count_rows(split: np.ndarray) -> dict[str, int]:
-    """Return records of each part."""
-    return {name: int((split == part).sum()) for part, name in enumerate(PARTS)}
 
 
 def _write(

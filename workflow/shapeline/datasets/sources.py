@@ -145,14 +145,9 @@ def _list_imports(file: Path, package: str) -> tuple[str, ...]:
     """Return the names that a file of a package may import, with their packages."""
     if not file.is_file():
         return ()
-    names = [
-        ".".join(parts[:end]) for parts in _list_names(file, file.stat().st_mtime_ns, package) for end in _ends(parts)
-    ]
+    imported = _list_names(file, file.stat().st_mtime_ns, package)
+    names = [".".join(parts[: end + 1]) for parts in imported for end in range(len(parts))]
     return tuple(dict.fromkeys(names))
-
-
-def _ends(parts: tuple[str, ...]) -> range:
-    return range(1, len(parts) + 1)
 
 
 @cache

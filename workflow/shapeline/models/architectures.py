@@ -242,23 +242,19 @@ def load_ready(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         raise ShapelineError(f"models: there is no file {path}; paths start at the folder of the run")
     known = {
         "classes": list(card["classes"]),
-        "columns": card.get("columns") or (None if function else _describe_numbers(card["feature_names"])),
+        "columns": card.get("columns")
+        or (None if function else [{"name": name, "type": "number"} for name in card["feature_names"]]),
         "input_shape": list(card["input_shape"]),
         "kind": card["kind"],
         **({} if card.get("has_channels", True) else {"has_channels": False}),
-        **(
-            {"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}
-        ),  # of a tokenizer defined by the user
+        # Of a tokenizer defined by the user.
+        **({"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}),
         "trusted": sorted(settings.get("trusted_types", ())),
         **({"outputs": settings["outputs"]} if settings.get("outputs") else {}),
     }
     classifier = _load_file(source, kind, path.read_bytes(), known, card.get("task") or "classification")
     classifier.vocabulary_digest = card.get("vocabulary_digest")  # the documents are cut for it, so they are its own
     return classifier
-
-
-def _describe_numbers(names: list[str]) -> list[dict]:
-    return [{"name": name, "type": "number"} for name in names]
 
 
 def restore(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifier:
