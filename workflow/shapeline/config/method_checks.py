@@ -212,24 +212,25 @@ def check_network(entry: MethodPlace) -> Iterator[str]:
     method, name, model = entry.method, entry.settings.method, entry.place.model
     if model is None:
         return
+    of, framework = f"models.{entry.place.experiment.model}", derived.find_framework(model)
+    kind = find_kind(model.source, model.framework)
     if "attention" in method.needs:
         # The networks of this package have no attention; another kind of data is reported by check_kind_of_data.
-        if (model.architecture or derived.find_framework(model) != "torch") and not list(check_kind_of_data(entry)):
-            of = f"models.{entry.place.experiment.model}"
+        if (model.architecture or framework != "torch") and not list(check_kind_of_data(entry)):
             yield f"{entry.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
     elif "estimator" in method.needs and list(check_kind_of_data(entry)):
         return  # reported there
-    elif "estimator" in method.needs and find_kind(model.source, model.framework) not in ESTIMATORS:
-        of, trees = f"models.{entry.place.experiment.model}", " or boosted trees" * (name == "tree_shap")
+    elif "estimator" in method.needs and kind not in ESTIMATORS:
+        trees = " or boosted trees" * (name == "tree_shap")
         yield f"{entry.where}: {name} reads a pipeline in a .skops file{trees}, which {of} is not; use kernel_shap"
-    elif name == "linear_shap" and find_kind(model.source, model.framework) in BOOSTED:
+    elif name == "linear_shap" and kind in BOOSTED:
         yield f"{entry.where}: linear_shap reads linear models, and {model.source} holds trees; use tree_shap"
-    elif method.torch_only and derived.find_framework(model) != "torch":
+    elif method.torch_only and framework != "torch":
         yield (
-            f"{entry.where}: {name} needs a torch model and models.{entry.place.experiment.model} is of "
-            f"{derived.find_framework(model)}; set its framework: torch, or remove the method"
+            f"{entry.where}: {name} needs a torch model and {of} is of {framework}; set its framework: torch, or "
+            "remove the method"
         )
-    elif (model.architecture or find_kind(model.source, model.framework)) in method.unsupported:
+    elif (model.architecture or kind) in method.unsupported:
         yield (
             f"{entry.where}: {name} has no rule for what {model.architecture or 'a transformer'} does; "
             "use expected_gradients or integrated_gradients"
@@ -245,8 +246,8 @@ def check_network(entry: MethodPlace) -> Iterator[str]:
             "from stage to stage; name a layer of maps, or remove the method"
         )
     elif "derivative" in method.needs and entry.place.function:
-        of = entry.place.function
-        yield f"{entry.where}: {name} needs the derivative of a network, which {of} has not; remove it"
+        lacking = entry.place.function
+        yield f"{entry.where}: {name} needs the derivative of a network, which {lacking} has not; remove it"
 
 
 def _has_no_grid(model: Model) -> bool:
