@@ -28,7 +28,7 @@ from shapeline.games.references import Reference
 from shapeline.methods import registry
 from shapeline.methods.settings import parse
 from shapeline.models import adapters, architectures, classifier, storage
-from tests.unit import questions
+from tests.unit import shortcuts
 from tests.unit.test_game_jobs import Files
 
 D = 6
@@ -194,7 +194,7 @@ class Fragile(torch.nn.Module):
 
 def run(model, inputs, **options):
     features = Features("column", (D,), np.arange(D, dtype=np.int32), ())
-    return questions.attribute(
+    return shortcuts.attribute(
         adapters.wrap(model, n_classes=2),
         inputs,
         np.zeros(len(inputs), int),
@@ -247,7 +247,7 @@ def explain_shards(count: int, batch: int) -> pd.DataFrame:
         "features": {"kind": "column"},
     }
     parts = [
-        questions.explain_rows(
+        shortcuts.explain_rows(
             subject, select_shard(selected, i, count), settings, "kernel", execution.ExecutionBackend("plain", batch)
         )
         for i in range(count)
@@ -331,11 +331,11 @@ def test_rows_stored_by_chunk_equal_those_of_the_run(pictures, tmp_path, monkeyp
                 keep(*given)
 
             monkeypatch.setattr(rows, "keep", kept)
-            return questions.explain_rows(
+            return shortcuts.explain_rows(
                 subject, selected, settings, "one", execution.ExecutionBackend("plain", 64), stored=rows
             ), rows
 
-    whole = questions.explain_rows(subject, selected, settings, "one", execution.ExecutionBackend("plain", 64))
+    whole = shortcuts.explain_rows(subject, selected, settings, "one", execution.ExecutionBackend("plain", 64))
     with pytest.raises(KeyboardInterrupt):
         run(died_after=4)
     assert chunks == [3] * 4
@@ -364,7 +364,7 @@ def test_a_custom_background_replaces_the_reference(pictures, method):
 
     def rows(subject, **entry):
         settings = {"method": {"method": method, **entry}, "seed": 5}
-        return questions.explain_rows(subject, share, settings, "label", execution.ExecutionBackend("plain", 64))
+        return shortcuts.explain_rows(subject, share, settings, "label", execution.ExecutionBackend("plain", 64))
 
     drawn = dataclasses.replace(
         subject, reference=references.build({"kind": "background", "rows": 9}, subject.dataset, 5)
@@ -385,7 +385,7 @@ def test_one_three_and_sixteen_shards_give_the_same_scores(pictures, family):
         shares = [select_shard(selected, i, count) for i in range(count)]
         assert min(map(len, shares)) >= 1
         parts = [
-            questions.explain_rows(subject, share, settings, family, execution.ExecutionBackend("plain", 64))
+            shortcuts.explain_rows(subject, share, settings, family, execution.ExecutionBackend("plain", 64))
             for share in shares
         ]
         return pd.concat(parts, ignore_index=True)
@@ -414,7 +414,7 @@ def test_stored_values_change_no_number_and_are_counted(tmp_path):
     def explained(settings, budgets, values):
         arguments = [model, X, np.zeros(len(X), int), settings, columns, Reference(np.zeros((1, D), np.float32))]
         more = {"instances": range(7, 12), "values": values, "addresses": [*"abcde"]}
-        return questions.attribute(*arguments, "probability", budgets, **more)
+        return shortcuts.attribute(*arguments, "probability", budgets, **more)
 
     values = values_in(tmp_path)
     explained({"method": "shapley"}, [None], values)
@@ -439,7 +439,7 @@ def test_seconds_include_those_of_stored_values(tmp_path):
     arguments = [adapters.wrap(slow), X, np.zeros(len(X), int), {"method": "occlusion"}, columns]
     arguments += [Reference(np.zeros((1, D), np.float32)), "probability"]
     more = {"values": values_in(tmp_path), "addresses": [*"abcde"]}
-    made, found = (questions.attribute(*arguments, **more)[0] for _ in range(2))
+    made, found = (shortcuts.attribute(*arguments, **more)[0] for _ in range(2))
     assert [details["reused"] for details in found.details] == [D + 2] * len(X)
     assert found.seconds.sum() >= 0.1
     assert made.seconds.sum() >= 0.1
@@ -451,11 +451,11 @@ def test_a_nan_among_stored_values_names_the_right_instance(tmp_path):
     arguments = [{"method": "occlusion"}, columns, Reference(np.ones((1, D), np.float32)), "probability"]
     targets, values = np.zeros(4, int), values_in(tmp_path)
     more = {"values": values, "addresses": [*"ab"]}
-    questions.attribute(model, inputs[:2], targets[:2], *arguments, instances=[70, 71], **more)
+    shortcuts.attribute(model, inputs[:2], targets[:2], *arguments, instances=[70, 71], **more)
     inputs[3, 0] = 9
     more["addresses"] = [*"abcd"]
     with pytest.raises(ShapelineError, match="instance 73,"):
-        questions.attribute(model, inputs, targets, *arguments, instances=[70, 71, 72, 73], **more)
+        shortcuts.attribute(model, inputs, targets, *arguments, instances=[70, 71, 72, 73], **more)
 
 
 def test_a_model_of_another_vocabulary_is_refused(tmp_path, monkeypatch):
@@ -490,17 +490,17 @@ def test_a_method_without_a_design_for_one_length_fails_on_those_instances_only(
     features = Features("word", (25,), np.arange(25, dtype=np.int32))
     model = adapters.wrap(lambda ids: np.full((len(ids), 2), 0.5))
     arguments = [model, np.ones((2, 25), np.int32), np.zeros(2, int), {"method": "shapley"}, features]
-    (found,) = questions.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability")
+    (found,) = shortcuts.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability")
     assert found.status == ["no design"] * 2 and "at most d = 20" in found.error[0]
     with pytest.raises(ShapelineError, match="at most d = 20"):
-        questions.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability", on_error="fail")
+        shortcuts.attribute(*arguments, Reference(np.zeros((1, 25), np.int32)), "probability", on_error="fail")
 
 
 def test_an_intermediate_budget_below_the_minimum_fails_alone():
     features = Features("word", (4,), np.arange(4, dtype=np.int32))
     model = adapters.wrap(lambda ids: np.full((len(ids), 2), 0.5))
     arguments = [model, np.ones((2, 4), np.int32), np.zeros(2, int), {"method": "kernel_shap"}, features]
-    small, full = questions.attribute(*arguments, Reference(np.zeros((1, 4), np.int32)), "probability", [1, 8])
+    small, full = shortcuts.attribute(*arguments, Reference(np.zeros((1, 4), np.int32)), "probability", [1, 8])
     assert small.status == ["no design"] * 2 and full.status == ["ok"] * 2
 
 
@@ -508,7 +508,7 @@ def test_an_intermediate_budget_below_the_minimum_fails_alone():
 def test_progress_counts_the_evaluations(method, each):
     model = adapters.wrap(linear(), "logits", 2)
     told = []
-    found = questions.attribute(
+    found = shortcuts.attribute(
         model,
         X,
         np.zeros(5, int),

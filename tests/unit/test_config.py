@@ -13,7 +13,7 @@ from shapeline.designs import surrogate
 from shapeline.errors import ShapelineError
 from shapeline.methods import registry
 from shapeline.metrics import registry as metrics_registry
-from tests.unit.questions import build
+from tests.unit.shortcuts import build
 
 
 def lines(raw: dict) -> list[str]:

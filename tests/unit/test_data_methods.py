@@ -21,7 +21,7 @@ from shapeline.models.classifier import Classifier
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.jobs import attribute_settings, report_settings, select_settings
 from shapeline.workflow.jobs import list_expected_outputs as _expected
-from tests.unit import questions
+from tests.unit import shortcuts
 
 DATA = [name for name, method in registry.METHODS.items() if method.family == "data"]
 COLUMNS = Features("column", (2,), np.array([0, 1], np.int32), ("a", "b"))
@@ -40,7 +40,7 @@ CROSS = records([[1, 0], [0, 2], [0.1, 0.1], [0, 0]], [1, 0, 0, 1], [0, 0, 1, 2]
 
 
 def explained(method: str, dataset: Dataset = CROSS, features: Features = COLUMNS, model=None, **parameters):
-    (found,) = questions.attribute(
+    (found,) = shortcuts.attribute(
         model,
         dataset.inputs[-1:],
         np.array([0]),  # a prediction, which the measures do not ask
@@ -210,7 +210,7 @@ def test_rows_without_weighted_neighbours_have_a_warning():
     chosen = selection.select(subject, 0, 1)
     assert chosen.to_dict("records") == [{"instance": 87, "row": 3, "label": 1, "prediction": 1}]
     settings = {"method": {"method": "parzen", "sigma": 0.005}, "features": {"kind": "column"}, "seed": 0}
-    row = questions.explain_rows(subject, chosen, settings, "parzen", None).iloc[0]
+    row = shortcuts.explain_rows(subject, chosen, settings, "parzen", None).iloc[0]
     assert row["warning"] == "no neighbour carries weight" and row["details"] is None and not row["scores"].any()
     assert row["target"] == 1 and row["status"] == "ok" and pd.isna(row["value_full"]) and pd.isna(row["value_empty"])
     about = provenance.provenance(subject, settings, "cpu")
@@ -244,7 +244,7 @@ def test_instances_do_not_depend_on_the_others_of_their_shard():
     chosen = selection.select(subject, 0, 20)
     for entry in ({"method": "mim"}, {"method": "parzen", "sigma": 1.0}, {"method": "data_lime"}):
         settings = {"method": {**entry, "dtype": "float64"}, "features": {"kind": "column"}, "seed": 0}
-        whole, part = (questions.explain_rows(subject, some, settings, "x", None) for some in (chosen, chosen[7:12]))
+        whole, part = (shortcuts.explain_rows(subject, some, settings, "x", None) for some in (chosen, chosen[7:12]))
         assert np.stack(part["scores"]) == pytest.approx(np.stack(whole["scores"])[7:12], rel=1e-6)
 
 
@@ -253,7 +253,7 @@ def test_without_a_model_all_records_are_labelled_points(entry):
     """Those of validation and test, and the point itself, as Sliwinski et al. have it (x is in the data set)."""
     settings = {"method": {**entry, "dtype": "float64"}, "features": {"kind": "column"}, "seed": 0}
     chosen = selection.select(ExplanationContext(None, CROSS, COLUMNS, None), 0, 1)
-    alone = questions.explain_rows(ExplanationContext(None, CROSS, COLUMNS, None), chosen, settings, "x", None)[
+    alone = shortcuts.explain_rows(ExplanationContext(None, CROSS, COLUMNS, None), chosen, settings, "x", None)[
         "scores"
     ][0]
     measure = sources.resolve(registry.METHODS[entry["method"]].measure).function
@@ -267,7 +267,7 @@ def test_texts_and_calls_without_data_are_refused():
     with pytest.raises(ShapelineError, match="tokens of a text are not points"):
         explained("mim", records(CROSS.inputs, CROSS.labels, CROSS.split, kind="text"))
     with pytest.raises(ShapelineError, match="mim: labelled examples are needed"):
-        questions.attribute(None, CROSS.inputs, np.zeros(4, int), {"method": "mim"}, COLUMNS, None)
+        shortcuts.attribute(None, CROSS.inputs, np.zeros(4, int), {"method": "mim"}, COLUMNS, None)
 
 
 @pytest.mark.parametrize("name", DATA)

@@ -11,7 +11,7 @@ from shapeline.errors import ShapelineError
 from shapeline.games import features
 from shapeline.games.references import Reference
 from shapeline.models import adapters
-from tests.unit import questions
+from tests.unit import shortcuts
 
 from . import games
 from .games import GRAPHS
@@ -62,7 +62,7 @@ def test_superpixels_are_players_on_the_graph_of_their_neighbours(method):
     reference = Reference(np.full((1, *image.shape), -1, np.float32))
     model = adapters.wrap(probabilities, "function")
     asked = model, image[None], np.zeros(1, int), given, own, reference, "probability"
-    (found,) = questions.attribute(*asked, on_error="fail")
+    (found,) = shortcuts.attribute(*asked, on_error="fail")
     pictures = np.where(masks[:, own.cells].astype(bool), image, -1)
     game = probabilities(pictures.astype(np.float32))[:, 0]
     weights = ["paper"] if method == "c_shapley" else []

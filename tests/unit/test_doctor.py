@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from shapeline.config import mistakes, validation
 from shapeline.errors import ShapelineError
 from shapeline.workflow import doctor, jobs, messages, runs
-from tests.unit.questions import build
+from tests.unit.shortcuts import build
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from shapeline.datasets import sources
 from shapeline.errors import ShapelineError
 from shapeline.methods import registry
 from shapeline.metrics import registry as metrics_registry
-from tests.unit.questions import build
+from tests.unit.shortcuts import build
 from tests.workflow.conftest import copy_repository
 from tools import api_reference
 from tools import configuration_reference as reference

@@ -22,7 +22,7 @@ from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.models import adapters, architectures, onnx_graph, torch_models
 from tests.fixtures import forks
-from tests.unit import questions
+from tests.unit import shortcuts
 
 pytestmark = pytest.mark.usefixtures("whole_calibration")
 WEIGHTS = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.5]])
@@ -82,7 +82,7 @@ def test_linear_values_by_hand(value, batch):
         "margin": of_target(logits) - of_target(logits[..., ::-1]),
         "expected_log_probability": (np.exp(log_softmax(INPUTS @ WEIGHTS.T + BIAS))[:, None] * log_probs).sum(-1),
     }[value]
-    actual = questions.values(
+    actual = shortcuts.values(
         linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, value, targets, backend=ExecutionBackend("plain", batch)
     )
     assert actual.dtype == np.float64
@@ -94,7 +94,7 @@ def test_log_odds_of_three_classes():
     model = linear(weights, np.append(BIAS, 0.1))
     p = np.exp(log_softmax(INPUTS @ weights.T + np.append(BIAS, 0.1)))
     full = np.ones((1, 3), bool)
-    actual = questions.values(model, INPUTS, REFERENCE, full, COLUMNS, "log_odds", np.array([2, 1]))
+    actual = shortcuts.values(model, INPUTS, REFERENCE, full, COLUMNS, "log_odds", np.array([2, 1]))
     p = p[[0, 1], [2, 1]]
     np.testing.assert_allclose(actual[:, 0], np.log(p / (1 - p)), atol=1e-5)
 
@@ -116,7 +116,7 @@ def test_marginal_averages_probability_before_the_log(batch):
             np.exp(log_softmax(INPUTS @ WEIGHTS.T + BIAS))[:, None] * np.log(probabilities)
         ).sum(-1),
     }.items():
-        actual = questions.values(*arguments, value, targets, backend=ExecutionBackend("plain", batch))
+        actual = shortcuts.values(*arguments, value, targets, backend=ExecutionBackend("plain", batch))
         np.testing.assert_allclose(actual, expected, atol=2e-6, err_msg=value)
 
 
@@ -136,27 +136,27 @@ def test_several_targets_have_the_values_of_each(value, form, task):
     backend, several = ExecutionBackend("plain" if task == "function" else form, 6), np.array([[0, 1, 0], [1, 1, 0]])
     for masks in (ALL_MASKS, np.stack([ALL_MASKS, ALL_MASKS[::-1]])):
         asked = model, INPUTS, background, masks, COLUMNS, value
-        found = questions.values(*asked, several, backend=backend)
-        each = [questions.values(*asked, several[:, number], backend=backend) for number in range(3)]
+        found = shortcuts.values(*asked, several, backend=backend)
+        each = [shortcuts.values(*asked, several[:, number], backend=backend) for number in range(3)]
         np.testing.assert_allclose(found, np.stack(each, axis=2), atol=1e-6)
 
 
 def test_targets_default_to_the_predicted_class():
     predicted = (INPUTS @ WEIGHTS.T + BIAS).argmax(1)
     assert set(predicted) == {0, 1} or len(set(predicted)) == 1
-    default = questions.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
-    stated = questions.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, targets=predicted)
-    other = questions.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, targets=1 - predicted)
+    default = shortcuts.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+    stated = shortcuts.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, targets=predicted)
+    other = shortcuts.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, targets=1 - predicted)
     np.testing.assert_array_equal(default, stated)
     assert not np.allclose(default, other)
 
 
 def test_confident_outputs_keep_their_digits():
     model = linear(np.array([[0.0, 0, 0], [300.0, 0, 0]]), np.zeros(2))
-    value = questions.values(model, INPUTS[:1], REFERENCE, np.ones((1, 3), bool), COLUMNS, targets=np.array([0]))
+    value = shortcuts.values(model, INPUTS[:1], REFERENCE, np.ones((1, 3), bool), COLUMNS, targets=np.array([0]))
     assert value[0, 0] == pytest.approx(-300)  # log(p + eps) would stop near -36
     sure = linear(np.array([[0.0, 0, 0], [20.0, 0, 0]]), np.zeros(2))
-    value = questions.values(sure, INPUTS[:1], REFERENCE, np.ones((1, 3), bool), COLUMNS, targets=np.array([1]))
+    value = shortcuts.values(sure, INPUTS[:1], REFERENCE, np.ones((1, 3), bool), COLUMNS, targets=np.array([1]))
     assert value[0, 0] == pytest.approx(-np.exp(-20), rel=1e-6)  # float32 would say 0
 
 
@@ -171,7 +171,7 @@ def test_every_backend_masks_cells_like_numpy(name, make, channels):
     targets = np.array([0, 1, 1, 0, 1])
     expected = model.log_probs(filled.reshape(-1, *inputs.shape[1:])).reshape(5, 23, 2)[np.arange(5), :, targets]
     for batch in (1, 7, 64):
-        actual = questions.values(
+        actual = shortcuts.values(
             model, inputs, reference, masks, features, targets=targets, backend=ExecutionBackend(name, batch)
         )
         np.testing.assert_allclose(actual, expected, atol=1e-6)
@@ -180,7 +180,7 @@ def test_every_backend_masks_cells_like_numpy(name, make, channels):
 def test_cells_without_a_feature_are_never_removed():
     features = Features("group", (2,), np.array([0, -1, 1], np.int32))
     masks = np.array([[False, False], [True, False]])
-    actual = questions.values(linear(), INPUTS, REFERENCE, masks, features, "logit", np.array([0, 0]))
+    actual = shortcuts.values(linear(), INPUTS, REFERENCE, masks, features, "logit", np.array([0, 0]))
     kept = np.array([[False, True, False], [True, True, False]])
     np.testing.assert_allclose(actual, logits_by_hand(INPUTS, REFERENCE.rows[0], kept)[..., 0], atol=1e-6)
 
@@ -189,23 +189,23 @@ def test_cells_without_a_feature_are_never_removed():
 def test_masks_of_each_instance_equal_shared_masks(rows):
     model, inputs, reference = cnn(), images(6), Reference(images(rows, seed=1))
     own = np.random.default_rng(3).random((6, 9, 16)) < 0.5
-    together = questions.values(model, inputs, reference, own, patches(), backend=ExecutionBackend("plain", 20))
+    together = shortcuts.values(model, inputs, reference, own, patches(), backend=ExecutionBackend("plain", 20))
     for i in range(6):
-        alone = questions.values(model, inputs[i : i + 1], reference, own[i], patches())
+        alone = shortcuts.values(model, inputs[i : i + 1], reference, own[i], patches())
         np.testing.assert_allclose(together[i], alone[0], atol=1e-6)
     repeated = np.broadcast_to(own[0], (6, 9, 16))
-    shared = questions.values(model, inputs, reference, own[0], patches())
-    np.testing.assert_allclose(questions.values(model, inputs, reference, repeated, patches()), shared, atol=1e-6)
+    shared = shortcuts.values(model, inputs, reference, own[0], patches())
+    np.testing.assert_allclose(shortcuts.values(model, inputs, reference, repeated, patches()), shared, atol=1e-6)
 
 
 def test_values_do_not_depend_on_batch_or_chunk(monkeypatch):
     model, inputs, reference = cnn(), images(7), Reference(images(1, seed=1))
     masks = np.random.default_rng(4).random((100, 64)) < 0.5
-    one = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", 1))
+    one = shortcuts.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", 1))
     monkeypatch.setattr(execution, "MAX_MASK_BYTES", {"cpu": 4 * 64 * 30})  # masks expanded 30 at a time
     monkeypatch.setattr(execution, "MAX_BUFFERED_OUTPUTS", 40)
     for batch in (16, 64, 1000):
-        other = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", batch))
+        other = shortcuts.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", batch))
         np.testing.assert_allclose(other, one, atol=1e-6)
 
 
@@ -220,7 +220,7 @@ def test_tiles_fit_and_waste_little(n, K, pairs):
 
 def test_progress_counts_instances_and_evaluations():
     calls = []
-    questions.values(
+    shortcuts.values(
         linear(),
         INPUTS,
         REFERENCE,
@@ -233,8 +233,8 @@ def test_progress_counts_instances_and_evaluations():
 
 
 def test_no_instances_and_no_coalitions():
-    assert questions.values(linear(), INPUTS[:0], REFERENCE, ALL_MASKS, COLUMNS).shape == (0, 8)
-    assert questions.values(linear(), INPUTS, REFERENCE, ALL_MASKS[:0], COLUMNS).shape == (2, 0)
+    assert shortcuts.values(linear(), INPUTS[:0], REFERENCE, ALL_MASKS, COLUMNS).shape == (0, 8)
+    assert shortcuts.values(linear(), INPUTS, REFERENCE, ALL_MASKS[:0], COLUMNS).shape == (2, 0)
 
 
 class Small(nn.Module):
@@ -261,17 +261,17 @@ OUT_OF_MEMORY = [
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)
 def test_the_batch_is_halved_when_memory_runs_out(error):
     module = Small(3, error)
-    actual = questions.values(
+    actual = shortcuts.values(
         adapters.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS, backend=ExecutionBackend("plain", 16)
     )
-    np.testing.assert_allclose(actual, questions.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS))
+    np.testing.assert_allclose(actual, shortcuts.values(linear(), INPUTS, REFERENCE, ALL_MASKS, COLUMNS))
     assert sum(size > 3 for size in module.sizes) <= 4  # it remembers, and does not try each tile anew
 
 
 def test_a_model_that_ran_out_of_memory_is_remembered_for_the_rest_of_the_process():
     model = adapters.wrap(Small(3, OUT_OF_MEMORY[0]))
     for _ in range(3):  # a job calls the engine once for every few instances
-        questions.values(model, INPUTS, REFERENCE, ALL_MASKS, COLUMNS, backend=ExecutionBackend("plain", 16))
+        shortcuts.values(model, INPUTS, REFERENCE, ALL_MASKS, COLUMNS, backend=ExecutionBackend("plain", 16))
     assert sum(size > 3 for size in model.module.sizes) <= 4
     assert model.most_rows == 2
 
@@ -279,12 +279,12 @@ def test_a_model_that_ran_out_of_memory_is_remembered_for_the_rest_of_the_proces
 def test_out_of_memory_on_one_row_is_a_failure_of_the_method():
     module = Small(0, OUT_OF_MEMORY[0])
     with pytest.raises(MethodFailure, match="out of memory on a single row"):
-        questions.values(adapters.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+        shortcuts.values(adapters.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
 
 
 def test_other_runtime_errors_are_not_hidden():
     with pytest.raises(ShapelineError, match="model 'Small' fails on 16 rows: broken"):
-        questions.values(adapters.wrap(Small(3, RuntimeError("broken"))), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+        shortcuts.values(adapters.wrap(Small(3, RuntimeError("broken"))), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -292,7 +292,7 @@ def test_nan_names_model_and_instance(bad):
     inputs = np.tile(INPUTS, (20, 1))
     inputs[33, 1] = bad
     with pytest.raises(ShapelineError, match="model 'Linear', instance 33, coalition 1") as caught:
-        questions.values(
+        shortcuts.values(
             linear(),
             inputs,
             REFERENCE,
@@ -313,28 +313,28 @@ def test_function_gives_probabilities_and_refuses_the_log_of_zero():
     model = adapters.wrap(stairs)
     masks, targets = ALL_MASKS[[0, 1]], np.array([0, 0])
     arguments = (model, INPUTS, REFERENCE, masks, COLUMNS)
-    np.testing.assert_allclose(questions.values(*arguments, "probability", targets), [[0.25, 0], [0.25, 0.25]])
-    np.testing.assert_allclose(questions.values(*arguments, targets=1 - targets), np.log([[0.75, 1], [0.75, 0.75]]))
+    np.testing.assert_allclose(shortcuts.values(*arguments, "probability", targets), [[0.25, 0], [0.25, 0.25]])
+    np.testing.assert_allclose(shortcuts.values(*arguments, targets=1 - targets), np.log([[0.75, 1], [0.75, 0.75]]))
     with pytest.raises(ShapelineError, match=r'instance 0, coalition 1.*use value="probability"') as caught:
-        questions.values(*arguments, "log_probability", targets)
+        shortcuts.values(*arguments, "log_probability", targets)
     assert caught.value.instance == 0
     with pytest.raises(ShapelineError, match='use value="probability"'):
-        questions.values(*arguments, "log_odds", 1 - targets)
+        shortcuts.values(*arguments, "log_odds", 1 - targets)
     with pytest.raises(ShapelineError, match="no logit"):
-        questions.values(*arguments, "logit", targets)
+        shortcuts.values(*arguments, "logit", targets)
 
 
 def test_a_functions_probabilities_are_taken_as_they_are():
     """Rounded ones, which miss 1, too."""
     model = adapters.wrap(lambda rows: np.tile([0.333, 0.333, 0.333], (len(rows), 1)))
     for value, expected in (("log_probability", np.log(0.333)), ("probability", 0.333), ("log_odds", -np.log(2))):
-        actual = questions.values(model, INPUTS, REFERENCE, ALL_MASKS, COLUMNS, value, np.array([0, 2]))
+        actual = shortcuts.values(model, INPUTS, REFERENCE, ALL_MASKS, COLUMNS, value, np.array([0, 2]))
         np.testing.assert_allclose(actual, np.full((2, 8), expected), rtol=1e-12)
 
 
 def test_marginal_function_is_refused_only_where_the_average_is_zero():
     background = Reference(np.array([[0.5, 0, 0], [0.9, 0, 0]], np.float32))
-    value = questions.values(
+    value = shortcuts.values(
         adapters.wrap(stairs), INPUTS, background, ALL_MASKS[:1], COLUMNS, targets=np.array([0, 0])
     )
     np.testing.assert_allclose(value, np.log([[0.125], [0.125]]))
@@ -419,9 +419,9 @@ def test_of_onnx_runtime_s_own_errors_no_memory_is_one_and_halves_the_rows(monke
 
     monkeypatch.setattr(session, "run", small)
     masks = np.random.default_rng(0).random((16, 64)) < 0.5
-    scarce = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("onnx", 64))
+    scarce = shortcuts.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("onnx", 64))
     assert model.most_rows == 3
-    np.testing.assert_allclose(scarce, questions.values(cnn(), inputs, reference, masks, pixels()), atol=1e-6)
+    np.testing.assert_allclose(scarce, shortcuts.values(cnn(), inputs, reference, masks, pixels()), atol=1e-6)
 
 
 def test_a_backend_that_differs_is_omitted(monkeypatch, caplog):
@@ -445,8 +445,8 @@ def test_calibrate_picks_a_verified_backend():
     assert form.name in torch_execution.BACKENDS and form.batch >= 1 and form.rate > 0
     assert 0 <= form.difference <= execution.TOLERANCE
     masks = np.random.default_rng(0).random((50, 64)) < 0.5
-    plain = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", 1))
-    fast = questions.values(model, inputs, reference, masks, pixels(), backend=form)
+    plain = shortcuts.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("plain", 1))
+    fast = shortcuts.values(model, inputs, reference, masks, pixels(), backend=form)
     np.testing.assert_allclose(fast, plain, atol=1e-5)
 
 
@@ -462,7 +462,7 @@ def test_masks_of_a_chunk_are_freed_before_the_next_are_built(monkeypatch):
     monkeypatch.setattr(torch_execution.Runner, "expand", expand)
     monkeypatch.setitem(execution.MAX_MASK_BYTES, "cpu", 1)
     masks = np.random.default_rng(0).random((50, 64)) < 0.5
-    questions.values(cnn(), images(4), Reference(images(1)), masks, pixels(), backend=ExecutionBackend("plain", 8))
+    shortcuts.values(cnn(), images(4), Reference(images(1)), masks, pixels(), backend=ExecutionBackend("plain", 8))
     assert len(made) > 5
 
 
@@ -574,12 +574,12 @@ def test_a_prepared_backend_is_cached_until_the_weights_change():
     masks = np.ones((1, 64), bool)
     first = torch_execution.prepare(model, ExecutionBackend("onnx"), select_traced_rows(inputs, reference))
     assert torch_execution.prepare(model, ExecutionBackend("onnx", 7), select_traced_rows(inputs, reference)) is first
-    before = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("onnx"))
+    before = shortcuts.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("onnx"))
     with torch.no_grad():
         model.module[-1].bias += torch.tensor([1.0, -1.0])
     assert torch_execution.prepare(model, ExecutionBackend("onnx"), select_traced_rows(inputs, reference)) is not first
-    after = questions.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("onnx"))
-    plain = questions.values(model, inputs, reference, masks, pixels())
+    after = shortcuts.values(model, inputs, reference, masks, pixels(), backend=ExecutionBackend("onnx"))
+    plain = shortcuts.values(model, inputs, reference, masks, pixels())
     np.testing.assert_allclose(after, plain, atol=1e-6)
     assert not np.allclose(before, after)
 
@@ -600,7 +600,7 @@ def test_precision_and_compilation_are_separate_verified_backends(name):
     assert form.batch == 64
     masks = np.random.default_rng(0).random((100, 16)) < 0.5
     plain, fast = (
-        questions.values(model, images(3), reference, masks, patches(), backend=one)
+        shortcuts.values(model, images(3), reference, masks, patches(), backend=one)
         for one in (ExecutionBackend("plain", 64), form)
     )
     largest = np.abs(plain - fast).max()
@@ -661,7 +661,7 @@ def test_training_mode_is_restored_and_not_used():
     module = nn.Sequential(nn.Dropout(0.9), nn.Linear(3, 2))
     module.train()
     arguments = (adapters.wrap(module), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
-    np.testing.assert_array_equal(questions.values(*arguments), questions.values(*arguments))
+    np.testing.assert_array_equal(shortcuts.values(*arguments), shortcuts.values(*arguments))
     assert module.training and module[0].training
 
 
@@ -682,12 +682,12 @@ def test_training_mode_is_restored_and_not_used():
 def test_mistakes_are_named(change, message):
     arguments = {"reference": REFERENCE, "masks": ALL_MASKS, "features": COLUMNS, **change}
     with pytest.raises(ShapelineError, match=message):
-        questions.values(linear(), INPUTS, **arguments)
+        shortcuts.values(linear(), INPUTS, **arguments)
 
 
 def test_one_logit_is_refused_with_the_remedy():
     with pytest.raises(ShapelineError, match="return the two logits 0 and z"):
-        questions.values(adapters.wrap(nn.Linear(3, 1)), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
+        shortcuts.values(adapters.wrap(nn.Linear(3, 1)), INPUTS, REFERENCE, ALL_MASKS, COLUMNS)
 
 
 def test_filling_is_exact():
@@ -735,10 +735,10 @@ def test_a_function_that_returns_its_rows_keeps_them(threads, monkeypatch):
 
     model = adapters.wrap(first_cell, "regression")
     backend = ExecutionBackend("plain", 200)
-    actual = questions.values(model, inputs, Reference(rows), masks, COLUMNS, "prediction", backend=backend)
+    actual = shortcuts.values(model, inputs, Reference(rows), masks, COLUMNS, "prediction", backend=backend)
     expected = np.where(masks[:, :, 0], inputs[:, :1], rows[:, 0].mean())
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
     inputs[7, 0] = np.nan
     with pytest.raises(ShapelineError) as caught:
-        questions.values(model, inputs, Reference(rows), np.ones((1, 3), bool), COLUMNS, "prediction", backend=backend)
+        shortcuts.values(model, inputs, Reference(rows), np.ones((1, 3), bool), COLUMNS, "prediction", backend=backend)
     assert caught.value.instance == 7

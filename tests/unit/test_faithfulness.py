@@ -14,7 +14,7 @@ from shapeline.metrics import ablation, infidelity
 from shapeline.metrics import scored_rows as metric_needs
 from shapeline.models import adapters
 from shapeline.seeds import seed_of
-from tests.unit import questions
+from tests.unit import shortcuts
 
 D = 6
 RANDOM = np.random.default_rng(0)
@@ -180,7 +180,7 @@ def test_sensitivity_of_zero_scores_is_no_number_and_random_scores_do_not_move()
     assert np.isnan(sensitive({"method": "shapley"}, 0 * TRUE, samples=1)).all()
     subject, share = bench()
     settings = {"method": {"method": "random"}, "seed": 0}
-    own = questions.explain_rows(subject, share, settings, "label", None)["scores"]
+    own = shortcuts.explain_rows(subject, share, settings, "label", None)["scores"]
     assert sensitive({"method": "random"}, np.stack(own), samples=2) == pytest.approx(0)
 
 

@@ -20,10 +20,10 @@ from shapeline.games.references import Reference
 from shapeline.gradients import torch_gradients
 from shapeline.models import architectures, torch_models, training
 from tests.fixtures import language_model
-from tests.unit import questions
+from tests.unit import shortcuts
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")
-torch_gradients = questions.gradients(torch_gradients)
+torch_gradients = shortcuts.bind_gradients(torch_gradients)
 TOLERANCE = 2e-4  # of log-probabilities, and of scores relative to the largest
 IMAGES = {
     "digits_cnn": (1, 8, 8),
@@ -77,7 +77,7 @@ def test_values_of_images(name, backend):
     features = patches(shape)
     asked = images(shape), Reference(np.zeros((1, *shape), np.float32)), masks_of(features.d), features
     cpu, gpu = (
-        questions.values(model, *asked, backend=ExecutionBackend(one, 64))
+        shortcuts.values(model, *asked, backend=ExecutionBackend(one, 64))
         for model, one in zip(on_both(name), ("plain", backend), strict=True)
     )
     assert_close(gpu, cpu)
@@ -91,7 +91,7 @@ def test_values_of_texts(name):
     ids[1, length // 2 :] = 0
     features = Features("column", (8,), (np.arange(length, dtype=np.int32) * 8) // length)
     asked = ids, Reference(np.zeros((1, length), np.int32)), masks_of(8, 64), features
-    found = [questions.values(model, *asked, backend=ExecutionBackend("plain", 16)) for model in (gpu, cpu)]
+    found = [shortcuts.values(model, *asked, backend=ExecutionBackend("plain", 16)) for model in (gpu, cpu)]
     assert_close(*found)
 
 
@@ -127,7 +127,7 @@ def test_the_engine_is_nearly_as_fast_as_the_module():
     rows = torch.from_numpy(images(shape, backend.batch)).cuda()
 
     def run_engine():
-        questions.values(model, given, reference, masks, features, backend=backend)
+        shortcuts.values(model, given, reference, masks, features, backend=backend)
 
     def run_module():
         with torch_models.evaluation_mode(model.module):  # in float32, not TF32
@@ -155,7 +155,7 @@ def test_precision_and_compilation(precision, compiled):
     game = Game(gpu, reference, None, backend=ExecutionBackend("plain", 64))
     backend = calibration.choose_backend(game, images(shape, 8), precision, compiled)
     asked = images(shape), reference, masks_of(16), patches(shape)
-    found = questions.values(gpu, *asked, backend=backend), questions.values(cpu, *asked)
+    found = shortcuts.values(gpu, *asked, backend=backend), shortcuts.values(cpu, *asked)
     assert_close(*found, execution.BFLOAT16_TOLERANCE if precision == "bfloat16" else TOLERANCE)
 
 
@@ -163,12 +163,12 @@ def test_too_little_memory_halves_the_rows(caplog):
     cpu, gpu = on_both("resnet18")
     shape = 3, 128, 128
     asked = images(shape), Reference(np.zeros((1, *shape), np.float32)), masks_of(16, 400), patches(shape)
-    expected = questions.values(cpu, *asked)
+    expected = shortcuts.values(cpu, *asked)
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (1 << 29)) / total)
     try:
-        found = questions.values(gpu, *asked, backend=ExecutionBackend("plain", 1024))
+        found = shortcuts.values(gpu, *asked, backend=ExecutionBackend("plain", 1024))
         assert_close(gpu.log_probs(images(shape, 3000))[:3], cpu.log_probs(images(shape, 3)))
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
@@ -182,7 +182,7 @@ def test_trees_of_images(mode):
     reference = np.zeros((1, *shape), np.float32)
     leaves = []
     for model in on_both("crosses_cnn"):
-        found = questions.trees(model, images(shape, 2), Reference(reference), [0, 1], 10, mode=mode)
+        found = shortcuts.trees(model, images(shape, 2), Reference(reference), [0, 1], 10, mode=mode)
         leaves.append([(tree.leaves, tree.raw) for tree in found])
     assert all(len(boxes) for boxes, _ in leaves[0])
     for (boxes, products), (expected_boxes, expected) in zip(*leaves[::-1], strict=True):

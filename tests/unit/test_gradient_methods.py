@@ -19,10 +19,10 @@ from shapeline.gradients import methods, tf_gradients, torch_gradients
 from shapeline.methods import registry
 from shapeline.models import architectures, storage
 from shapeline.models.classifier import Classifier
-from tests.unit import questions, twins
+from tests.unit import shortcuts, twins
 
 RNG = np.random.default_rng(0)
-torch_gradients, tf_gradients = map(questions.gradients, (torch_gradients, tf_gradients))
+torch_gradients, tf_gradients = map(shortcuts.bind_gradients, (torch_gradients, tf_gradients))
 GRADIENTS = [torch_gradients, tf_gradients]
 NAMES = ["torch", "tensorflow"]
 WEIGHTS = np.array([[1.0, -2.0, 0.5, 0.25]], np.float32)
@@ -183,7 +183,7 @@ def test_deep_lift_of_what_is_no_module_shows_in_the_gap():
         model.module.one.weight.copy_(torch.tensor([[1.0, -1, 0.5, 0.25], [-0.5, 0.5, 1, -1]]))
         model.module.one.bias.fill_(0.3)
     rows = np.array([[1, 0, 0, 0], [0, 2, 0, 1], [0, 0, 0, 0]], np.float32)  # the last is the reference itself
-    (found,) = questions.attribute(model, rows, ZEROS, {"method": "deep_lift"}, COLUMNS, reference, on_error="fail")
+    (found,) = shortcuts.attribute(model, rows, ZEROS, {"method": "deep_lift"}, COLUMNS, reference, on_error="fail")
     assert found.warning == [NO_RULE, NO_RULE, None]
     assert min(details["completeness_gap"] for details in found.details[:2]) > 0.04
 
@@ -200,10 +200,10 @@ def test_every_complete_method_flags_a_large_gap(digits, framework):
     reference = Reference(RNG.random((1, 1, 8, 8), dtype=np.float32))
     for settings in ({"method": "integrated_gradients", "steps": 2}, {"method": "expected_gradients", "samples": 1}):
         asked = digits[framework], IMAGES, TARGETS, settings, PATCHES, reference
-        (found,) = questions.attribute(*asked, instances=IDS, on_error="fail")
+        (found,) = shortcuts.attribute(*asked, instances=IDS, on_error="fail")
         assert methods.GAP_WARNING in found.warning, settings["method"]
     settings = {"method": "integrated_gradients", "steps": 50}
-    assert questions.attribute(digits[framework], *asked[1:3], settings, *asked[4:])[0].warning == [None] * 5
+    assert shortcuts.attribute(digits[framework], *asked[1:3], settings, *asked[4:])[0].warning == [None] * 5
 
 
 def test_deep_lift_has_a_rule_for_every_elementwise_module():
@@ -313,7 +313,7 @@ def test_a_layer_that_the_output_does_not_depend_on_is_named(framework, called):
         model, used, spare = twins.keras_with_spare(called), "used", "spare"
     asked = IMAGES, TARGETS, {"method": "grad_cam"}, PATCHES, Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match=f"layer '{spare}' of '.*' gives no maps; its convolutions: used, spare"):
-        questions.attribute(model, *asked, on_error="fail")
+        shortcuts.attribute(model, *asked, on_error="fail")
     module = GRADIENTS[NAMES.index(framework)]
     assert np.abs(module.grad_cam(model, IMAGES, TARGETS, PATCHES, layer=used, signed=True)[0]).max() > 0
 
@@ -331,13 +331,13 @@ def test_an_error_of_the_networks_own_stays_what_it_is():
 def test_a_method_of_torch_refuses_a_tensorflow_model_with_the_remedy(digits):
     reference = Reference(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(ShapelineError, match="is a tensorflow one; give it in torch, or use expected_gradients or"):
-        questions.attribute(digits[1], IMAGES, TARGETS, {"method": "deep_lift"}, PATCHES, reference, on_error="fail")
+        shortcuts.attribute(digits[1], IMAGES, TARGETS, {"method": "deep_lift"}, PATCHES, reference, on_error="fail")
 
 
 def test_a_missing_layer_stops_the_job(digits):
     reference, settings = Reference(np.zeros((1, 1, 8, 8), np.float32)), {"method": "grad_cam", "layer": "nine"}
     with pytest.raises(ShapelineError, match="no layer 'nine'"):
-        questions.attribute(digits[0], IMAGES, TARGETS, settings, PATCHES, reference, on_error="record")
+        shortcuts.attribute(digits[0], IMAGES, TARGETS, settings, PATCHES, reference, on_error="record")
 
 
 @pytest.mark.parametrize("framework", [0, 1], ids=NAMES)
@@ -441,7 +441,7 @@ def test_every_method_runs_on_every_architecture_of_images(architecture):
     targets = model.log_probs(inputs).argmax(1)
     for name in METHODS:
         settings = {"method": name, **CHEAP.get(name, {})}
-        (found,) = questions.attribute(model, inputs, targets, settings, features, reference, on_error="fail")
+        (found,) = shortcuts.attribute(model, inputs, targets, settings, features, reference, on_error="fail")
         assert found.scores.shape == (2, *features.shape) and np.isfinite(found.scores).all(), name
         assert np.abs(found.scores).max() > 0, name
         if name == "deep_lift":
@@ -461,7 +461,7 @@ def test_memory_is_flat_over_two_hundred_explanations(digits, name, framework):
 
     def explain(times):
         for _ in range(times):
-            questions.attribute(digits[framework], inputs, targets, settings, PATCHES, reference, instances=ids)
+            shortcuts.attribute(digits[framework], inputs, targets, settings, PATCHES, reference, instances=ids)
 
     explain(3)
     grown = []  # an allocator takes a block now and then; what leaks grows every time
@@ -487,7 +487,7 @@ def test_the_papers_network_of_digits_is_explained_alike_in_both_frameworks(tmp_
     for name in (name for name in METHODS if not registry.METHODS[name].torch_only):
         settings = {"method": name, **CHEAP.get(name, {})}
         asked = images, targets, settings, features, reference
-        one, other = (questions.attribute(model, *asked, seed=3, on_error="fail")[0] for model in pair)
+        one, other = (shortcuts.attribute(model, *asked, seed=3, on_error="fail")[0] for model in pair)
         np.testing.assert_allclose(other.scores, one.scores, atol=1e-4, err_msg=name)
         assert np.abs(one.scores).max() > 1e-2, name
         assert other.warning == one.warning

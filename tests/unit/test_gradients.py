@@ -14,7 +14,7 @@ from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.gradients import methods, tf_gradients, torch_gradients
 from shapeline.models import adapters
-from tests.unit import questions, twins
+from tests.unit import shortcuts, twins
 
 RNG = np.random.default_rng(0)
 WEIGHTS = np.array([[1.0, -2.0, 0.5, 0.25], [0.0, 1.0, 1.5, -1.0]], np.float32)
@@ -24,7 +24,7 @@ CLASSES = np.array([0, 1, 1])
 PAIRS = Features("group", (2,), np.array([1, 0, -1, 1], np.int32))  # the third column is never removed
 IMAGES, TARGETS = RNG.random((5, 2, 6, 6), dtype=np.float32), np.array([0, 2, 1, 1, 0])
 PIXELS = Features("pixel", (6, 6), np.broadcast_to(np.arange(36).reshape(6, 6), (2, 6, 6)).astype(np.int32))
-torch_gradients, tf_gradients = map(questions.gradients, (torch_gradients, tf_gradients))
+torch_gradients, tf_gradients = map(shortcuts.bind_gradients, (torch_gradients, tf_gradients))
 BOTH = [torch_gradients, tf_gradients]
 NAMES = ["torch", "tensorflow"]
 
@@ -102,7 +102,7 @@ def test_completeness_on_images(images, framework):
     model, module = images[framework], BOTH[framework]
     reference = Reference(np.zeros((1, 2, 6, 6), np.float32))
     scores, _, extra = module.integrated_gradients(model, IMAGES, TARGETS, PIXELS, reference)
-    ends = questions.values(model, IMAGES, reference, np.array([[True] * 36, [False] * 36]), PIXELS, targets=TARGETS)
+    ends = shortcuts.values(model, IMAGES, reference, np.array([[True] * 36, [False] * 36]), PIXELS, targets=TARGETS)
     np.testing.assert_allclose(scores.sum(1), ends[:, 0] - ends[:, 1], atol=1e-4)
     assert extra["completeness_gap"].max() < 1e-4
     coarse = module.integrated_gradients(model, IMAGES * 30, TARGETS, PIXELS, reference, steps=2)[2]
@@ -117,7 +117,7 @@ def test_completeness_on_tokens(text, framework):
         found = BOTH[framework].integrated_gradients(text[framework], ids, TARGETS[:3], features, reference, steps=400)
         full, masks = text[framework], np.array([[True] * 7, [False] * 7])
         gains = [
-            np.subtract(*questions.values(full, ids, Reference(row[None]), masks, features, targets=TARGETS[:3]).T)
+            np.subtract(*shortcuts.values(full, ids, Reference(row[None]), masks, features, targets=TARGETS[:3]).T)
             for row in reference.rows
         ]
         np.testing.assert_allclose(found[0].sum(1), np.mean(gains, axis=0), atol=1e-3)  # the largest has kinks

@@ -19,7 +19,7 @@ from shapeline.games.references import Reference
 from shapeline.models import architectures, onnx_graph, storage, torch_models
 from shapeline.threads import run_tasks
 from shapeline.workflow import job_code, job_environment
-from tests.unit import questions
+from tests.unit import shortcuts
 
 pytest.importorskip("onnxruntime")
 RANDOM = np.random.default_rng(0)
@@ -86,8 +86,8 @@ def test_values_are_those_of_the_network_in_that_backend(tmp_path, name, task):
         for reference in references[: 3 if ids else 4]:
             for masks in (RANDOM.random((120, 10)) < 0.5, RANDOM.random((7, 33, 10)) < 0.5):
                 given = rows, reference, masks, features, value, targets, ExecutionBackend("onnx", 37)
-                expected = questions.values(network, *given)
-                actual = questions.values(graph, *given)
+                expected = shortcuts.values(network, *given)
+                actual = shortcuts.values(graph, *given)
                 if value in ("logit", "prediction"):
                     np.testing.assert_array_equal(actual, expected)
                 np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
@@ -100,25 +100,25 @@ def test_large_evaluations_are_split_and_nan_is_reported(tmp_path, monkeypatch):
     network, graph = storage.load(path), storage.read_graph(path)
     features, rows = Features("column", (30,), np.arange(30, dtype=np.int32)), drawn(5, (30,), 0)
     masks, reference = RANDOM.random((300, 30)) < 0.5, Reference(drawn(2, (30,), 0))
-    expected = questions.values(network, rows, reference, masks, features)
+    expected = shortcuts.values(network, rows, reference, masks, features)
     monkeypatch.setitem(MAX_MASK_BYTES, "cpu", 1)
     told = []
     for batch in (1, 64, 4096):
         form = ExecutionBackend("onnx", batch)
         asked = {"backend": form, "progress": lambda *now: told.append(now)}
-        actual = questions.values(graph, rows, reference, masks, features, **asked)
+        actual = shortcuts.values(graph, rows, reference, masks, features, **asked)
         np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert told[-1] == (5, 1500)
     rows[3, 4] = np.nan
     with pytest.raises(ShapelineError, match="instance 3, coalition 1: the output is nan"):
-        questions.values(graph, rows, reference, np.eye(30, dtype=bool)[[0, 4]], features, targets=np.zeros(5, int))
+        shortcuts.values(graph, rows, reference, np.eye(30, dtype=bool)[[0, 4]], features, targets=np.zeros(5, int))
 
 
 def test_rows_per_call_decrease_when_memory_runs_out(tmp_path, monkeypatch):
     graph = storage.read_graph(stored(tmp_path))
     features, rows = Features("column", (30,), np.arange(30, dtype=np.int32)), drawn(2, (30,), 0)
     asked = rows, Reference(drawn(1, (30,), 0)), RANDOM.random((50, 30)) < 0.5, features
-    expected, own = questions.values(graph, *asked), graph.module.session
+    expected, own = shortcuts.values(graph, *asked), graph.module.session
 
     def run(names, given):
         if len(given["rows"]) > 9:
@@ -129,7 +129,7 @@ def test_rows_per_call_decrease_when_memory_runs_out(tmp_path, monkeypatch):
 
     small = SimpleNamespace(run=run, get_inputs=own.get_inputs, get_outputs=own.get_outputs)
     graph.module = onnx_graph.Graph(small)
-    np.testing.assert_allclose(questions.values(graph, *asked), expected, atol=1e-6)
+    np.testing.assert_allclose(shortcuts.values(graph, *asked), expected, atol=1e-6)
     assert graph.most_rows <= 9
 
 
@@ -156,13 +156,13 @@ def test_threads_that_share_tiles_give_the_values_of_one(
     features = Features("column", shape, np.arange(shape[0], dtype=np.int32))
     masks = RANDOM.random((instances, coalitions, shape[0]) if own else (coalitions, shape[0])) < 0.5
     asked = drawn(instances, shape, ids), Reference(drawn(2, shape, ids)), masks, features
-    expected = questions.values(network, *asked)
+    expected = shortcuts.values(network, *asked)
     monkeypatch.setitem(MAX_MASK_BYTES, "cpu", 4 * shape[0] * 64)
     for threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         network, told = storage.load(stored(tmp_path, name)), []
         more = {"backend": ExecutionBackend("onnx", batch), "progress": lambda *now, told=told: told.append(now)}
-        np.testing.assert_allclose(questions.values(network, *asked, **more), expected, atol=1e-5)
+        np.testing.assert_allclose(shortcuts.values(network, *asked, **more), expected, atol=1e-5)
         assert told[-1] == (instances, instances * coalitions) and told == sorted(told)
 
 

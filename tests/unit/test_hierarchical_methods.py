@@ -21,7 +21,7 @@ from shapeline.methods import registry
 from shapeline.models import adapters, architectures
 from shapeline.workflow.job_code import attribute_code
 from shapeline.workflow.jobs import attribute_settings
-from tests.unit import questions
+from tests.unit import shortcuts
 
 rng = np.random.default_rng
 
@@ -58,7 +58,7 @@ def explain(model, inputs, settings, features, targets=None, reference=None, **m
     targets = np.ones(len(inputs), int) if targets is None else targets
     reference = Reference(np.zeros((1, *inputs.shape[1:]), np.float32)) if reference is None else reference
     more = {"value": "probability", "on_error": "fail", **more}
-    (found,) = questions.attribute(model, inputs, targets, settings, features, reference, **more)
+    (found,) = shortcuts.attribute(model, inputs, targets, settings, features, reference, **more)
     return found
 
 
@@ -122,7 +122,7 @@ def test_h_shap_on_other_grids_is_that_of_the_game_of_the_engine(kind, spun):
 
         def game(masks, i=i):
             flat = masks.reshape(len(masks), -1)
-            return questions.values(
+            return shortcuts.values(
                 model, inputs[i : i + 1], reference, flat, features, "probability", targets[i : i + 1]
             )[0]
 
@@ -171,7 +171,7 @@ def test_memory_that_runs_out_halves_the_crops(monkeypatch):
 
     monkeypatch.setitem(torch_evaluator.CALL_WORK, "cpu", -1)  # crops even where they do not pay
     model, inputs, reference = network(8, 8), pictures(3, 8, 8), Reference(pictures(1, 8, 8, seed=5))
-    expected = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, backend=ExecutionBackend("plain", 64))
+    expected = shortcuts.trees(model, inputs, reference, np.array([0, 1, 2]), 1, backend=ExecutionBackend("plain", 64))
     plain, sizes = torch_evaluator.LocalCrops.outputs, []
 
     def small(self, codes, owner, most=5):
@@ -181,12 +181,12 @@ def test_memory_that_runs_out_halves_the_crops(monkeypatch):
         return plain(self, codes, owner)
 
     monkeypatch.setattr(torch_evaluator.LocalCrops, "outputs", small)
-    found = questions.trees(model, inputs, reference, np.array([0, 1, 2]), 1, backend=ExecutionBackend("plain", 64))
+    found = shortcuts.trees(model, inputs, reference, np.array([0, 1, 2]), 1, backend=ExecutionBackend("plain", 64))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one.saliency, other.saliency)
         assert one.evaluations == other.evaluations
     assert max(sizes) > 5
-    evaluate = questions.evaluator(model, inputs, reference, np.array([0, 1, 2]))
+    evaluate = shortcuts.evaluator(model, inputs, reference, np.array([0, 1, 2]))
     monkeypatch.setattr(torch_evaluator.LocalCrops, "outputs", lambda *a: small(*a, most=0))
     with pytest.raises(MethodFailure, match="a single coalition"):
         evaluate(np.array([0, 1]), np.tile([0, 4, 0, 4], (2, 1, 1)))
@@ -259,7 +259,7 @@ def test_partition_is_the_recursion_on_any_budget(sides, budget):
         def game(masks, i=i):
             flat = masks.reshape(len(masks), -1)
             asked = inputs[i : i + 1], reference, flat, features, "log_probability", targets[i : i + 1]
-            return questions.values(model, *asked)[0]
+            return shortcuts.values(model, *asked)[0]
 
         scores, spent = owen_by_recursion(game, (0, sides[0], 0, sides[1]), sides, budget)
         np.testing.assert_allclose(found.scores[i], scores, atol=1e-6)
@@ -337,7 +337,7 @@ def bench(inputs, model):
 def rows_of(settings, inputs, model):
     subject, share = bench(inputs, model)
     settings = {"seed": 0, "value": "probability", "budget": 4, **settings}
-    return questions.explain_rows(subject, share, settings, "label", ExecutionBackend(), "fail"), subject, settings
+    return shortcuts.explain_rows(subject, share, settings, "label", ExecutionBackend(), "fail"), subject, settings
 
 
 QUICK = {"method": "quickshift", "kernel_size": 1.0, "max_distance": 3.0}

@@ -12,7 +12,7 @@ from shapeline.errors import ShapelineError
 from shapeline.hierarchy import exploration, methods
 from shapeline.hierarchy.exploration import h_shap
 from shapeline.theory import visited_nodes
-from tests.unit import questions
+from tests.unit import shortcuts
 
 rng = np.random.default_rng
 
@@ -491,9 +491,9 @@ def test_values_are_the_engines(form, value, reference, layers, caplog):
         reference = Reference(pictures(reference, seed=9))
     model, inputs, targets = picture_model(layers), pictures(4), np.array([0, 2, 1, 2])
     instances, rectangles, masks = some_pairs(4, 60)
-    found = questions.evaluator(model, inputs, reference, targets, value, backend=form)(instances, rectangles)
+    found = shortcuts.evaluator(model, inputs, reference, targets, value, backend=form)(instances, rectangles)
     flat = masks.reshape(len(masks), -1)
-    expected = questions.values(model, inputs, reference, flat, PIXELS, value, targets)
+    expected = shortcuts.values(model, inputs, reference, flat, PIXELS, value, targets)
     np.testing.assert_allclose(found, expected[instances, np.arange(len(flat))], atol=1e-5)
     assert found.dtype == np.float64 and np.ptp(expected) > 1e-3
     assert not caplog.records  # a crop that gave other values would have been given up, and said so
@@ -504,14 +504,14 @@ def test_a_batch_of_images_is_one_game_each(layers, monkeypatch):
     monkeypatch.setattr(torch_evaluator, "MAX_CODE_BYTES", 16 * 25 * 50)  # blocks of 50 pairs
     model, inputs, targets = picture_model(layers), pictures(4), np.array([0, 2, 1, 2])
     reference, shifts = Reference(pictures(2, seed=9)), [(0, 0), (3, 5)]
-    together = questions.trees(
+    together = shortcuts.trees(
         model, inputs, reference, targets, 2, shifts=shifts, backend=ExecutionBackend("plain", 33)
     )
     for i, found in enumerate(together):
 
         def game(masks, i=i):
             flat = masks.reshape(len(masks), -1)
-            return questions.values(
+            return shortcuts.values(
                 model, inputs[i : i + 1], reference, flat, PIXELS, "probability", targets[i : i + 1]
             )[0]
 
@@ -533,7 +533,7 @@ def test_crops_are_taken_where_they_save_more_than_a_call_costs(monkeypatch):
     work = torch_evaluator.find_trunk(model, inputs.shape[1:]).work
     cut, alone = torch_evaluator.LocalCrops.outputs, []
     monkeypatch.setattr(torch_evaluator.LocalCrops, "outputs", lambda *a: alone.append(len(a[2])) or cut(*a))
-    evaluate = questions.evaluator(model, inputs, reference, np.array([0, 1, 0]))
+    evaluate = shortcuts.evaluator(model, inputs, reference, np.array([0, 1, 0]))
     nodes = np.array([[4, 6, 4, 6]] * 5 + [[0, 11, 0, 14]] * 5)[:, None]  # of the whole images nothing is saved
     owners = np.arange(len(nodes)) % 3
     found = {}
@@ -561,7 +561,7 @@ def test_small_nodes_are_computed_from_crops(caplog):
     counting = adapters.wrap(torch.nn.Sequential(*layers))
     torch_evaluator._CELLWISE += (Counting,)
     try:
-        evaluate = questions.evaluator(counting, inputs, reference, targets)
+        evaluate = shortcuts.evaluator(counting, inputs, reference, targets)
     finally:
         torch_evaluator._CELLWISE = torch_evaluator._CELLWISE[:-1]
     cells.clear()
@@ -576,12 +576,12 @@ def test_small_nodes_are_computed_from_crops(caplog):
     torch_evaluator._CELLWISE += (Uneven,)
     try:
         uneven = adapters.wrap(torch.nn.Sequential(Uneven(), *layers[1:]))
-        found = questions.evaluator(uneven, inputs, reference, targets)(np.zeros(10, int), corner)
+        found = shortcuts.evaluator(uneven, inputs, reference, targets)(np.zeros(10, int), corner)
     finally:
         torch_evaluator._CELLWISE = torch_evaluator._CELLWISE[:-1]
     mask = np.zeros((1, *SIDES), bool)
     mask[0, 4:6, 4:6] = True
-    expected = questions.values(uneven, inputs, reference, mask.reshape(1, -1), PIXELS, "probability", targets)
+    expected = shortcuts.values(uneven, inputs, reference, mask.reshape(1, -1), PIXELS, "probability", targets)
     np.testing.assert_allclose(found, expected[0, 0], atol=1e-6)
     assert "whole images are evaluated" in caplog.text
 
@@ -591,14 +591,14 @@ def test_the_module_is_left_as_it_was():
     model.module.train()
     model.module[5].eval()
     flags = [part.training for part in model.module.modules()]
-    questions.trees(model, pictures(1), Reference(pictures(1, seed=9)), np.array([0]), 3)
+    shortcuts.trees(model, pictures(1), Reference(pictures(1, seed=9)), np.array([0]), 3)
     assert [part.training for part in model.module.modules()] == flags
     # A later call sees changed weights, of the convolutions and of the rest.
     full = []
     for layer in (-1, 0, 0):
         reference = Reference(pictures(1, seed=9))
         full.append(
-            questions.trees(model, pictures(1), reference, np.array([0]), 3, backend=ExecutionBackend("onnx", 8))[0]
+            shortcuts.trees(model, pictures(1), reference, np.array([0]), 3, backend=ExecutionBackend("onnx", 8))[0]
         )
         with torch.no_grad():
             model.module[layer].weight[0] += 1
@@ -608,7 +608,7 @@ def test_the_module_is_left_as_it_was():
 def test_several_labels_of_a_sigmoid_head():
     model, inputs, reference = picture_model(task="multilabel"), pictures(2), Reference(pictures(1, seed=9))
     labels = np.array([[0, 1, 2], [2, 1, 0]])
-    found = questions.trees(model, inputs, reference, labels, 2)
+    found = shortcuts.trees(model, inputs, reference, labels, 2)
     assert len(found) == 6
     for place, (i, label) in enumerate(itertools.product(range(2), range(3))):
         with torch.inference_mode():
@@ -616,7 +616,7 @@ def test_several_labels_of_a_sigmoid_head():
         full, empty = torch.sigmoid(logits[:, labels[i, label]]).tolist()
         assert found[place].value_full == pytest.approx(full, abs=1e-6)
         assert found[place].value_empty == pytest.approx(empty, abs=1e-6)
-    single = questions.trees(model, inputs, reference, labels[:, 1], 2)
+    single = shortcuts.trees(model, inputs, reference, labels[:, 1], 2)
     np.testing.assert_array_equal(single[1].saliency, found[4].saliency)
 
 
@@ -624,11 +624,11 @@ def test_a_vector_model_and_a_function():
     weights = np.array([0.0, 0, 0, 4, 0, 0, 0, 0, -2, 0])
     function = adapters.wrap(lambda rows: 1 / (1 + np.exp(-(rows @ weights - 2))))
     inputs, reference = np.ones((2, 10), np.float32), Reference(np.zeros((1, 10), np.float32))
-    found = questions.trees(function, inputs, reference, np.array([1, 1]), 1)
+    found = shortcuts.trees(function, inputs, reference, np.array([1, 1]), 1)
     assert [result.leaves.tolist() for result in found] == [[[3, 4]]] * 2
     assert found[0].value_full == pytest.approx(0.5)
     with pytest.raises(ShapelineError, match="no logits"):
-        questions.trees(function, inputs, reference, np.array([1, 1]), 1, value="logit")
+        shortcuts.trees(function, inputs, reference, np.array([1, 1]), 1, value="logit")
 
 
 def test_a_forest_on_a_model():
@@ -648,7 +648,7 @@ def test_a_forest_on_a_model():
 
         def game(masks, i=i):
             flat = masks.reshape(len(masks), -1)
-            return questions.values(
+            return shortcuts.values(
                 model, inputs[i : i + 1], reference, flat, PIXELS, "probability", targets[i : i + 1]
             )[0]
 
@@ -662,7 +662,7 @@ def test_large_images_need_no_masks():
     bright = lambda rows: rows[:, 0, 700:710, 320:330].mean(axis=(1, 2))  # noqa: E731
     model = adapters.wrap(lambda rows: bright(rows).clip(0, 1))
     inputs, reference = np.ones((1, 1, 1200, 1600), np.float32), Reference(np.zeros((1, 1, 1200, 1600), np.float32))
-    (found,) = questions.trees(model, inputs, reference, np.array([1]), 75, backend=ExecutionBackend("plain", 16))
+    (found,) = shortcuts.trees(model, inputs, reference, np.array([1]), 75, backend=ExecutionBackend("plain", 16))
     assert found.leaves.tolist() == [[675, 750, 300, 400]] and found.evaluations == 2 + 14 * 4
     assert (found.saliency > 0).sum() == 7500 and (found.saliency[675:750, 300:400] == 1 / 7500).all()
 
@@ -671,10 +671,10 @@ def test_model_mistakes():
     model, inputs, reference = picture_model(), pictures(2), Reference(pictures(1))
     for targets, words in (([0, 3], "classes are 0 to 2"), ([0], "targets have shape"), ([0.0, 1.0], "class numbers")):
         with pytest.raises(ShapelineError, match=words):
-            questions.evaluator(model, inputs, reference, np.array(targets))
+            shortcuts.evaluator(model, inputs, reference, np.array(targets))
     with pytest.raises(ShapelineError, match="Did you mean 'probability'"):
-        questions.trees(model, inputs, reference, np.array([0, 1]), 2, value="probabilty")
+        shortcuts.trees(model, inputs, reference, np.array([0, 1]), 2, value="probabilty")
     inputs[1, 0, 0, 0] = np.nan
     with pytest.raises(ShapelineError, match="instance 1, a coalition's probability is nan") as error:
-        questions.trees(model, inputs, reference, np.array([0, 1]), 2, shifts=[(0, 0), (1, 1)])
+        shortcuts.trees(model, inputs, reference, np.array([0, 1]), 2, shifts=[(0, 0), (1, 1)])
     assert error.value.instance == 1

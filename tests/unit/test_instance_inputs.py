@@ -11,7 +11,7 @@ from shapeline.datasets.loading import Dataset
 from shapeline.games import calibration, features, references
 from shapeline.games.execution import ExecutionBackend
 from shapeline.models import adapters, architectures
-from tests.unit import questions
+from tests.unit import shortcuts
 
 TEXT = {"kind": "text", "input_shape": [9], "space_id": 2}
 FORMS = ["plain", "onnx", "channels_last"]
@@ -57,7 +57,7 @@ def test_tokens(dtype, batch, kind):
         masks = rng.random((20, built.d)) < 0.5
         targets = np.array([1, 2, 0, 1])[positions]
         form = ExecutionBackend("onnx", batch)
-        values = questions.values(model, inputs[positions], reference, masks, built, targets=targets, backend=form)
+        values = shortcuts.values(model, inputs[positions], reference, masks, built, targets=targets, backend=form)
         for row, position, target in zip(values, positions, targets, strict=True):
             expected = by_hand(model, inputs[position], 5, masks, built, target)
             np.testing.assert_allclose(row, expected, atol=1e-5)
@@ -85,7 +85,7 @@ def test_a_blur_is_each_instances_own(name, batch, own_masks):
     built = features.build({"kind": "patch", "size": 2}, {"input_shape": [1, 8, 8]})
     masks = np.random.default_rng(2).random((5, 12, 16) if own_masks else (12, 16)) < 0.5
     targets = np.array([0, 1, 1, 0, 1])
-    values = questions.values(
+    values = shortcuts.values(
         model, inputs, reference, masks, built, targets=targets, backend=ExecutionBackend(name, batch)
     )
     for i in range(5):
@@ -121,7 +121,7 @@ def test_rows_of_each_label_over_superpixels_and_words():
         for method in ({"method": "kernel_shap"}, {"method": "l_shapley"}, {"method": "lime", "n_features": 2}):
             budget = {"budget": 6.0} if method["method"] != "l_shapley" else {}
             settings, steps = {"method": method, "seed": 0, **budget}, []
-            rows = questions.explain_rows(
+            rows = shortcuts.explain_rows(
                 subject, share, settings, "a", ExecutionBackend(), progress=lambda *s, to=steps: to.append(s)
             )
             rows = rows.set_index("instance")

@@ -13,7 +13,7 @@ from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.models import architectures, storage
-from tests.unit import questions
+from tests.unit import shortcuts
 
 pytestmark = pytest.mark.usefixtures("whole_calibration")
 exported = pytest.mark.skipif(importlib.util.find_spec("tf2onnx") is None, reason="tf2onnx is not installed")
@@ -54,7 +54,7 @@ def test_values_are_those_of_the_network(tmp_path, capfd, name):
     features = Features("cell", (size,), np.arange(size, dtype=np.int32).reshape(shape))
     value = "prediction" if name == "regression" else "log_odds"
     asked = drawn(5, shape, ids), Reference(drawn(2, shape, ids)), RANDOM.random((60, size)) < 0.5, features, value
-    expected, actual = (questions.values(model, *asked) for model in (network, graph))
+    expected, actual = (shortcuts.values(model, *asked) for model in (network, graph))
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -8,7 +8,7 @@ from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods.labelled_points import lime_input
 from shapeline.models.classifier import Classifier
-from tests.unit import questions
+from tests.unit import shortcuts
 
 COLUMNS = Features("group", (3,), np.array([0, 1, 1, 2], np.int32))
 X = np.array([[1.0, 2.0, -1.0, 0.5], [3.0, 0.0, 0.0, 1.0]], np.float32)
@@ -59,7 +59,7 @@ def test_an_input_at_the_reference_has_scores():
 
 
 def test_it_is_a_method_with_a_budget():
-    (found,) = questions.attribute(
+    (found,) = shortcuts.attribute(
         game().model, X, np.zeros(2, int), {"method": "lime_input"}, COLUMNS, Reference(ROWS), "prediction", (2.0,)
     )
     assert found.evaluations.tolist() == [6, 6] and found.status == ["ok", "ok"]

@@ -25,7 +25,7 @@ from shapeline.gradients import tf_gradients, torch_gradients
 from shapeline.methods.settings import MethodSettings
 from shapeline.models import adapters, training
 from shapeline.models.classifier import Classifier
-from tests.unit import questions
+from tests.unit import shortcuts
 
 RNG = np.random.default_rng(0)
 IMAGES, TARGETS = RNG.random((7, 1, 4, 4), dtype=np.float32), np.array([0, 1, 1, 0, 1, 0, 0])
@@ -112,12 +112,12 @@ def test_a_gradient_that_does_not_fit_is_a_row_and_affects_its_instance_only():
     inputs = IMAGES.copy()
     inputs[2, 0, 0, 0] = 9
     asked = inputs, TARGETS, {"method": "integrated_gradients", "steps": 6}, PATCHES, REFERENCE
-    (found,) = questions.attribute(build("torch"), *asked)
+    (found,) = shortcuts.attribute(build("torch"), *asked)
     assert found.status == ["ok", "ok", "out of memory", "ok", "ok", "ok", "ok"]
     assert found.error[2].startswith("model 'net': runs out of memory on a single row")
     np.testing.assert_allclose(np.delete(found.scores, 2, 0), np.delete(_whole(), 2, 0), atol=1e-6)
     with pytest.raises(MethodFailure):
-        questions.attribute(build("torch"), *asked, on_error="fail")
+        shortcuts.attribute(build("torch"), *asked, on_error="fail")
 
 
 def _whole() -> np.ndarray:

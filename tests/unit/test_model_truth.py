@@ -21,7 +21,7 @@ from shapeline.methods import tree_shap
 from shapeline.models import adapters
 from shapeline.models.classifier import Classifier
 from shapeline.models.pipeline_file import Pipeline
-from tests.unit import questions
+from tests.unit import shortcuts
 
 D = 6
 RNG = np.random.default_rng(0)
@@ -48,7 +48,7 @@ CASES = {
 def explain(model, method, value, rows, inputs=None, features=COLUMNS, targets=None):
     inputs = X[:5] if inputs is None else inputs
     targets = np.zeros(len(inputs), int) if targets is None else targets
-    (found,) = questions.attribute(
+    (found,) = shortcuts.attribute(
         *(model, inputs, targets, {"method": method}, features, Reference(rows), value), on_error="fail"
     )
     return found

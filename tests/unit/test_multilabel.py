@@ -37,7 +37,7 @@ from shapeline.report.sections import localization as sections_localization
 from shapeline.report.sections.images import mean_maps, sections
 from shapeline.workflow import messages
 from tests.fixtures import annotated_files, two_shapes
-from tests.unit import questions
+from tests.unit import shortcuts
 
 WEIGHTS = np.array([[2.0, -1.0, 0.0, 1.0], [-0.5, 0.0, 3.0, 0.5], [0.0, 1.0, 1.0, -2.0]])
 BIAS = np.array([0.5, -1.0, 0.0])
@@ -262,7 +262,7 @@ def test_a_model_of_other_outputs_or_framework_is_refused(prepared):
 @pytest.mark.parametrize("form", ["plain", "onnx"])
 def test_values_are_those_of_a_sigmoid(value, rows, form):
     asked = linear(), INPUTS, Reference(rows), MASKS, COLUMNS, value, TARGETS, execution.ExecutionBackend(form, 7)
-    np.testing.assert_allclose(questions.values(*asked), brute_force(value, rows), atol=2e-6)
+    np.testing.assert_allclose(shortcuts.values(*asked), brute_force(value, rows), atol=2e-6)
 
 
 def test_the_score_itself_is_exact():
@@ -280,9 +280,9 @@ def test_the_score_itself_is_exact():
 def test_the_expected_log_probability_is_refused_and_a_default_target_is_the_likeliest_label():
     asked = linear(), INPUTS, Reference(REFERENCE), MASKS, COLUMNS
     with pytest.raises(ShapelineError, match=r"several labels, over which nothing sums to 1.*use log_probability"):
-        questions.values(*asked, "expected_log_probability", TARGETS)
+        shortcuts.values(*asked, "expected_log_probability", TARGETS)
     likeliest = (INPUTS.astype(float) @ WEIGHTS.T + BIAS).argmax(1)
-    np.testing.assert_array_equal(questions.values(*asked), questions.values(*asked, targets=likeliest))
+    np.testing.assert_array_equal(shortcuts.values(*asked), shortcuts.values(*asked, targets=likeliest))
 
 
 def test_calibration_sees_labels_that_are_nearly_sure():
@@ -362,11 +362,11 @@ def test_h_shap_of_a_label_is_that_of_the_two_logits_0_and_it(value):
 
     inputs = np.random.default_rng(1).random((2, 3, 12, 12), dtype=np.float32)
     reference, labels = Reference(np.zeros((1, 3, 12, 12), np.float32)), np.array([[0, 1, 2]] * 2)
-    found = questions.trees(picture_model("multilabel"), inputs, reference, labels, 2, value=value)
+    found = shortcuts.trees(picture_model("multilabel"), inputs, reference, labels, 2, value=value)
     logits = dataclasses.replace(picture_model("logits"), task="multilabel")
-    asked = questions.trees(logits, inputs, reference, labels, 2, value=value)
+    asked = shortcuts.trees(logits, inputs, reference, labels, 2, value=value)
     for place, (i, label) in enumerate(itertools.product(range(2), range(3))):
-        (two,) = questions.trees(adapters.wrap(Two(label)), inputs[i : i + 1], reference, np.array([1]), 2, value=value)
+        (two,) = shortcuts.trees(adapters.wrap(Two(label)), inputs[i : i + 1], reference, np.array([1]), 2, value=value)
         for one in (found[place], asked[place]):
             np.testing.assert_array_equal(one.saliency, two.saliency)
             np.testing.assert_allclose([one.value_full, one.value_empty], [two.value_full, two.value_empty], atol=1e-6)
@@ -379,7 +379,7 @@ def test_crops_are_verified_by_each_sigmoid(monkeypatch, caplog):
     monkeypatch.setattr(torch_evaluator.LocalCrops, "outputs", lambda *asked: whole(*asked) + 1)
     inputs = np.random.default_rng(1).random((1, 3, 12, 12), dtype=np.float32)
     with caplog.at_level("WARNING"):
-        found = questions.trees(model, inputs, Reference(np.zeros_like(inputs)), np.array([0]), 2)
+        found = shortcuts.trees(model, inputs, Reference(np.zeros_like(inputs)), np.array([0]), 2)
     assert "whole images are evaluated" in caplog.text
     with torch.inference_mode():
         wanted = torch.sigmoid(model.module(torch.from_numpy(inputs))[0, 0])
@@ -439,7 +439,7 @@ def test_only_images_that_are_right_in_all_labels_explained(prepared, subject):
 def score_rows(subject, method: dict, **settings) -> pd.DataFrame:
     share = selection.select(subject, seed=0, count=5)
     settings = {"method": method, "features": {"kind": "patch", "size": 4}, "seed": 0, **settings}
-    return questions.explain_rows(subject, share, settings, "label", execution.ExecutionBackend())
+    return shortcuts.explain_rows(subject, share, settings, "label", execution.ExecutionBackend())
 
 
 def test_scores_are_keyed_by_instance_and_target(subject):
@@ -459,13 +459,13 @@ def test_scores_are_keyed_by_instance_and_target(subject):
         share["target"].to_numpy(),
     )
     np.testing.assert_allclose(
-        np.stack(rows["scores"])[:, 3], full - questions.values(subject.model, *asked)[:, 0], atol=1e-5
+        np.stack(rows["scores"])[:, 3], full - shortcuts.values(subject.model, *asked)[:, 0], atol=1e-5
     )
 
 
 def test_methods_that_compare_points_of_one_label_are_refused(subject):
     with pytest.raises(ShapelineError, match="mim: examples of one label each are compared, and these have several"):
-        questions.attribute(
+        shortcuts.attribute(
             subject.model, INPUTS, TARGETS, {"method": "mim"}, subject.features, None, dataset=subject.dataset
         )
 
@@ -475,10 +475,10 @@ def test_stored_values_keep_labels_apart(subject, tmp_path):
     share = selection.select(subject, seed=0, count=3)
     asked = subject.model, subject.inputs(share), share["target"].to_numpy(), {"method": "occlusion"}
     shared = {"features": subject.features, "reference": subject.reference, "instances": share["instance"].to_numpy()}
-    (plain,) = questions.attribute(*asked, **shared)
+    (plain,) = shortcuts.attribute(*asked, **shared)
     named = value_addresses(*asked[1:3])
     for _ in range(2):
-        (kept,) = questions.attribute(*asked, **shared, values=values, addresses=named)
+        (kept,) = shortcuts.attribute(*asked, **shared, values=values, addresses=named)
         np.testing.assert_allclose(kept.scores, plain.scores, atol=1e-6)
 
 
@@ -571,7 +571,7 @@ def results(subject, prepared, trained, tmp_path_factory):
     chosen.loc[3, "prediction"] = 1 - chosen.loc[3, "label"]
     selection.write(str(root / "instances.parquet"), chosen, {}, {})
     settings = {"method": {"method": "occlusion"}, "features": {"kind": "patch", "size": 4}, "seed": 0}
-    rows = questions.explain_rows(subject, chosen, settings, "label", execution.ExecutionBackend())
+    rows = shortcuts.explain_rows(subject, chosen, settings, "label", execution.ExecutionBackend())
     scores.write(root / "0-of-1.parquet", rows, {"settings": settings})
     (root / "model.json").write_text(json.dumps(trained[1]))
     told = {"entries": {"occlusion": {"method": "occlusion"}}, "features": settings["features"], "n_shown": 4}

@@ -33,7 +33,7 @@ from shapeline.statistics import folders
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.jobs import attribute_settings
 from tests.fixtures import builders
-from tests.unit import questions
+from tests.unit import shortcuts
 from tests.unit.test_documentation import BLOCKS
 
 COLUMNS = ["size", "rooms", "town", "garden"]
@@ -221,7 +221,7 @@ def test_coalitions_are_frames_whose_absent_columns_are_the_references(prepared,
     model, reference = calibration.fit_reference(model, data.inputs, reference)
     own = features.build("column", data.card)
     chosen = np.array([0, 4, 9])  # one complete, one without a town, one without a size
-    found = questions.attribute(
+    found = shortcuts.attribute(
         model, data.inputs[chosen], np.ones(3, int), {"method": "shapley"}, own, reference, "probability"
     )[0]
     usual = {
@@ -286,7 +286,7 @@ def test_a_function_is_given_the_frame_that_pandas_read(prepared, table, tmp_pat
     expected = np.where(table["town"] == "Ulm", 0.75, 0.25)
     np.testing.assert_allclose(np.exp(model.log_probs(data.inputs))[:, 1], expected)
     own, reference = features.build("column", data.card), references.build("mean", data, 0)
-    found = questions.attribute(
+    found = shortcuts.attribute(
         *(model, data.inputs[:9], np.ones(9, int), {"method": "shapley"}, own, reference, "probability")
     )[0]
     absent = 0.75 if table["town"][data.split == 0].mode()[0] == "Ulm" else 0.25
@@ -342,7 +342,7 @@ def test_points_with_missing_cells_have_no_distance(prepared):
     data = prepared()
     settings, columns = {"method": "mim"}, features.build("column", data.card)
     with pytest.raises(ShapelineError, match="cells are missing in size, town; fill them"):
-        questions.attribute(None, data.inputs[:1], data.labels[:1], settings, columns, None, dataset=data)
+        shortcuts.attribute(None, data.inputs[:1], data.labels[:1], settings, columns, None, dataset=data)
 
 
 def test_a_network_of_ours_takes_no_missing_cells(prepared):
@@ -553,7 +553,7 @@ def explained(method: dict, budget: float | None = None, shape: tuple = (4,)):
 
     kind = features.Features("column", (d,), np.arange(d, dtype=np.int32))
     inputs = np.ones((2, d), np.float32)
-    return questions.attribute(
+    return shortcuts.attribute(
         *(adapters.wrap(model), inputs, np.ones(2, int), method, kind),
         *(references.Reference(np.zeros((1, d), np.float32)), "probability", [budget], 5),
     )[0].scores, weights
@@ -645,7 +645,7 @@ def external_rows(tmp_path, table: pd.DataFrame, suffix: str = "parquet", instan
     file = tmp_path / f"scores.{suffix}"
     table.to_csv(file, index=False) if suffix == "csv" else table.to_parquet(file)
     data = np.zeros((len(instances), 3), np.float32)
-    return questions.attribute(
+    return shortcuts.attribute(
         *(None, data, np.ones(len(instances), int), {"method": "external", "path": str(file)}, KIND, None),
         instances=instances,
     )[0]

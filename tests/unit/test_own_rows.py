@@ -29,7 +29,7 @@ from shapeline.datasets import loading, preparation, table
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, features, references
 from shapeline.models import architectures, storage
-from tests.unit import questions
+from tests.unit import shortcuts
 
 RNG = np.random.default_rng(5)
 N = 24
@@ -470,7 +470,7 @@ def test_a_prepared_table_keeps_the_types_of_its_file(prepared, tmp_path, suffix
     model, own = subject_of(data, tmp_path, "def model(rows):\n    return 0.1 + 0.5 * rows['amount']\n")
     reference = references.build({"kind": "background", "rows": 5}, own, 0)
     columns = features.build("column", own.card)
-    found = questions.attribute(
+    found = shortcuts.attribute(
         *(
             model,
             own.inputs[:2],
@@ -499,7 +499,7 @@ def test_scores_of_the_workflow_are_those_of_the_users_own_rows(prepared, tmp_pa
     reference = references.build({"kind": "background", "rows": 6}, own, 0)
     background = model.module.take(reference.rows)
     assert background.dtypes.tolist() == frame.dtypes.tolist()
-    found = questions.attribute(
+    found = shortcuts.attribute(
         *(model, own.inputs[:3], np.ones(3, int), {"method": "shapley"}, features.build("column", own.card)),
         *(reference, "probability"),
     )[0]
@@ -526,7 +526,7 @@ def test_an_array_of_a_dataset_function_keeps_its_type(dtype, tmp_path):
     )
     model, own = subject_of(loading.load(tmp_path / "data"), tmp_path, text)
     reference = references.build({"kind": "background", "rows": 6}, own, 0)
-    found = questions.attribute(
+    found = shortcuts.attribute(
         *(model, own.inputs[:3], np.ones(3, int), {"method": "shapley"}, features.build("column", own.card)),
         *(reference, "probability"),
     )[0]
@@ -551,7 +551,7 @@ def test_a_function_receives_series_as_the_dataset_function_returns_them(axes, t
     model, own = subject_of(data, tmp_path, text)
     assert storage.load(_saved(model, tmp_path)).module.order == model.module.order
     reference = references.build({"kind": "background", "rows": 4}, own, 0)
-    found = questions.attribute(
+    found = shortcuts.attribute(
         *(model, own.inputs[:2], np.ones(2, int), {"method": "shapley"}, features.build("pixel", own.card)),
         *(reference, "probability"),
     )[0]

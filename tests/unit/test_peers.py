@@ -17,7 +17,7 @@ from shapeline.games.references import Reference
 from shapeline.methods import parameters, registry
 from shapeline.models import adapters, architectures
 from shapeline.third_party.black_box import CountedGame, InstanceGame, explain_each, seed_numpy
-from tests.unit import questions, twins
+from tests.unit import shortcuts, twins
 
 pytestmark = pytest.mark.filterwarnings("ignore:The set_.* function will be deprecated:PendingDeprecationWarning")
 
@@ -50,7 +50,7 @@ def model():
 
 
 def explain(model, name, budget=None, seed=3, ids=IDS, part=slice(None), value="log_probability", **parameters):
-    (found,) = questions.attribute(
+    (found,) = shortcuts.attribute(
         *(model, IMAGES[part], TARGETS[part], {"method": name, **parameters}, PATCHES, ROWS, value),
         budgets=[budget],
         seed=seed,
@@ -134,7 +134,7 @@ def test_missing_and_failing_approximators_of_shapiq_are_one_line(model):
     ) as caught:
         explain(model, "peer_shapiq", 4, approximator="Odd")
     assert not isinstance(caught.value, MethodFailure) and "\n" not in str(caught.value)
-    (found,) = questions.attribute(
+    (found,) = shortcuts.attribute(
         *(model, IMAGES, TARGETS, {"method": "peer_shapiq", "approximator": "SPEX"}, PATCHES, ROWS, "probability"),
         budgets=[4.0],
     )
@@ -186,7 +186,7 @@ def test_shap_explains_regressions_and_columns():
     columns = Features("column", (4,), np.arange(4, dtype=np.int32))
     wanted = np.array([[1.0, -2.0, 0.5, 0.25]]) * (rows - origin.mean(0))
     for name in ("peer_shap_deep", "peer_shap_kernel", "peer_shap_permutation", "peer_captum_shapley_sampling"):
-        (found,) = questions.attribute(
+        (found,) = shortcuts.attribute(
             *(regression, rows, np.zeros(2, int), {"method": name}, columns, Reference(origin), "prediction"),
             budgets=[4.0 if PEERS[name].sampled else None],
             on_error="fail",
@@ -206,8 +206,8 @@ def test_words_are_explained_in_either_framework(name, d):
     for model in twins.text()[: 1 if PEERS[name].torch_only else 2]:
         asked = model, ids, TARGETS[:2]
         settings = {"method": name}
-        (theirs,) = questions.attribute(*asked, settings, words, pad, budgets=[60.0], on_error="fail")
-        (exact,) = questions.attribute(*asked, {"method": "shapley"}, words, pad, on_error="fail")
+        (theirs,) = shortcuts.attribute(*asked, settings, words, pad, budgets=[60.0], on_error="fail")
+        (exact,) = shortcuts.attribute(*asked, {"method": "shapley"}, words, pad, on_error="fail")
         if name == "peer_lime_text":  # draws and weights of its own: no Shapley values, but much the same words
             assert d < 7 or np.corrcoef(theirs.scores.ravel(), exact.scores.ravel())[0, 1] > 0.8
         else:
@@ -224,8 +224,8 @@ def test_a_rival_on_words_spends_what_the_fixed_method_does():
     asked = twins.text()[0], ids, TARGETS[:2]
     pad, fixed = Reference(np.zeros((1, twins.LENGTH), np.int32)), {"method": "l_shapley", "order": 1}
     settings = {"method": "peer_shap_kernel", "match_budget_of": "l", "rival": fixed}
-    (theirs,) = questions.attribute(*asked, settings, words, pad, on_error="fail")
-    (ours,) = questions.attribute(*asked, fixed, words, pad, on_error="fail")
+    (theirs,) = shortcuts.attribute(*asked, settings, words, pad, on_error="fail")
+    (ours,) = shortcuts.attribute(*asked, fixed, words, pad, on_error="fail")
     np.testing.assert_array_equal(theirs.evaluations, ours.evaluations)
 
 

@@ -8,7 +8,7 @@ from shapeline.errors import ShapelineError
 from shapeline.games import features
 from shapeline.games.references import Reference
 from shapeline.models import adapters
-from tests.unit import questions
+from tests.unit import shortcuts
 
 ROWS = np.random.default_rng(0).random((6, 3)).astype(np.float32)
 
@@ -58,4 +58,4 @@ def test_in_a_job_no_row_has_the_status_ok():
     own = features.build("column", {"kind": "table", "input_shape": [3], "feature_names": ["a", "b", "c"]})
     settings, reference = {"method": "shapley"}, Reference(np.zeros((1, 3), np.float32))
     with pytest.raises(ShapelineError, match=r"its outputs sum to 0\.7"):
-        questions.attribute(wrapped, ROWS, np.zeros(6, int), settings, own, reference, "probability")
+        shortcuts.attribute(wrapped, ROWS, np.zeros(6, int), settings, own, reference, "probability")

@@ -11,7 +11,7 @@ from shapeline.games import features as feature_kinds
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.models.classifier import Classifier
-from tests.unit import questions
+from tests.unit import shortcuts
 
 X = np.random.default_rng(0).random((3, 1, 8, 8), dtype=np.float32)
 CELLS = feature_kinds.build({"kind": "patch", "size": 4}, {"input_shape": (1, 8, 8), "kind": "image"})
@@ -32,7 +32,7 @@ MODELS = {
 
 
 def found(model, method, on_error):
-    return questions.attribute(model, X, np.zeros(3, int), {"method": method}, CELLS, ZERO, on_error=on_error)
+    return shortcuts.attribute(model, X, np.zeros(3, int), {"method": method}, CELLS, ZERO, on_error=on_error)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_is_no_matter_of_the_method_still_ends_the_job():
         found(Classifier("torch", "broken", Broken(), 2), "saliency", "record")
     one = Classifier("torch", "dense", MODELS["dense"].eval(), 2)
     with pytest.raises(ShapelineError, match="no layer 'nine'"):
-        questions.attribute(
+        shortcuts.attribute(
             one, X, np.zeros(3, int), {"method": "grad_cam", "layer": "nine"}, CELLS, ZERO, on_error="record"
         )
     assert np.isfinite(Game(one, ZERO, CELLS).values(X, np.ones((1, 4), bool))).all()

@@ -24,7 +24,7 @@ from shapeline.games.references import Reference
 from shapeline.models import adapters, architectures, storage, training
 from shapeline.report import experiment, index, tables
 from tests.fixtures.builders import write_own_source
-from tests.unit import questions
+from tests.unit import shortcuts
 
 X, Y = load_diabetes(return_X_y=True, scaled=False)
 WEIGHTS = np.array([2.0, -3.0, 0.5, 0.0])
@@ -223,13 +223,13 @@ def test_the_prediction_is_averaged_over_the_reference_rows(framework):
         model = adapters.wrap(module, kind="regression")
     rows, built = 10 * ROWS[10:17], features.build("column", {"input_shape": [4], "kind": "table"})
     masks = np.array([[0, 0, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]], bool)
-    values = questions.values(model, ROWS[:3], Reference(rows), masks, built, "prediction")
+    values = shortcuts.values(model, ROWS[:3], Reference(rows), masks, built, "prediction")
     for row, x in zip(values, ROWS[:3], strict=True):
         expected = [np.logaddexp(0, linear(np.where(mask, x, rows))).mean() for mask in masks]
         np.testing.assert_allclose(row, expected, rtol=1e-6)
     form = calibration.calibrate(model, ROWS, Reference(rows))
     np.testing.assert_allclose(
-        questions.values(model, ROWS[:3], Reference(rows), masks, built, "prediction", backend=form), values, rtol=1e-6
+        shortcuts.values(model, ROWS[:3], Reference(rows), masks, built, "prediction", backend=form), values, rtol=1e-6
     )
 
 

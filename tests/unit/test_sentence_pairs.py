@@ -20,7 +20,7 @@ from shapeline.models import architectures, storage
 from shapeline.report.elements import HTML
 from shapeline.report.sections import texts
 from tests.fixtures import transformer
-from tests.unit import games, questions
+from tests.unit import games, shortcuts
 
 pytest.importorskip("transformers")
 PAIRS = [("A good film", "isn't bad films!"), ("the end", "ending a film very good"), ("bad", "goodly")]
@@ -173,7 +173,7 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(table, tmp_path):
         pairs = [tuple(text.split(PAIR)) for text in chosen["text"]]
         assert set(pairs) <= set(PAIRS)
         asked = {"method": {"method": "shapley"}, "seed": 0, "value": "log_probability", "budget": 4.0}
-        found = questions.explain_rows(subject, chosen, asked, "one", ExecutionBackend()).set_index("instance")[
+        found = shortcuts.explain_rows(subject, chosen, asked, "one", ExecutionBackend()).set_index("instance")[
             "scores"
         ]
         said = shapeline.explain(own, pairs, "shapley", removal, tokenizer=cut)

@@ -15,7 +15,7 @@ from shapeline.datasets.loading import StoredImages, map_array
 from shapeline.games import execution, features, references
 from shapeline.metrics import infidelity
 from shapeline.models import architectures, training
-from tests.unit import questions
+from tests.unit import shortcuts
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 3, 16, 16), dtype=np.uint8)
 WHOLE = PIXELS.astype(np.float32) / np.float32(255)
@@ -157,7 +157,7 @@ def test_sensitivity_holds_only_the_explained_images_in_memory(tmp_path, taken):
             architectures.build("digits_cnn", seed=0), data, kinds, zero, settings["features"]
         )
         share = selection.select(subject, seed=0, count=3)
-        rows = questions.explain_rows(subject, share, settings, "label", execution.ExecutionBackend())
+        rows = shortcuts.explain_rows(subject, share, settings, "label", execution.ExecutionBackend())
         found.append(infidelity.measure_sensitivity(rows, subject, share, parse(settings), "label", samples=2)["value"])
         if data is lean:
             assert max(taken) == 20

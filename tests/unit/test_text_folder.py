@@ -19,7 +19,7 @@ from shapeline.games.execution import ExecutionBackend
 from shapeline.models import architectures, storage, torch_models
 from shapeline.workflow import job_code
 from tests.fixtures import builders, text_files, transformer
-from tests.unit import questions
+from tests.unit import shortcuts
 
 pytest.importorskip("transformers")
 PATH = "examples/text_folder/model"
@@ -102,7 +102,7 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(prepared, place, remova
     chosen = selection.select(subject, 0, 4)
     assert all("isn't" in words for words, text in zip(chosen["words"], chosen["text"], strict=True) if "isn't" in text)
     asked = {"method": {"method": "shapley"}, "seed": 0, "value": "log_probability", "budget": 4.0}
-    found = questions.explain_rows(subject, chosen, asked, "one", ExecutionBackend())
+    found = shortcuts.explain_rows(subject, chosen, asked, "one", ExecutionBackend())
     _, _, own, cut = place
     said = shapeline.explain(own, list(chosen["text"]), "shapley", removal, tokenizer=cut)
     for row, (scores, words) in enumerate(zip(found["scores"], chosen["words"], strict=True)):

@@ -13,7 +13,7 @@ from shapeline.games import calibration, execution, game, tf_backend
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.references import Reference
-from tests.unit import questions, twins
+from tests.unit import shortcuts, twins
 
 pytestmark = pytest.mark.usefixtures("whole_calibration")
 RNG = np.random.default_rng(0)
@@ -66,8 +66,8 @@ def test_several_targets_have_the_values_of_each(images):
     masks = RNG.random((7, 6)) < 0.5
     several = np.stack([TARGETS, (TARGETS + 1) % 3], axis=1)
     asked = images[1], IMAGES, REFERENCES["background"], masks, PATCHES, "log_probability"
-    found = questions.values(*asked, several, backend=ExecutionBackend("plain", 16))
-    each = [questions.values(*asked, several[:, number], backend=ExecutionBackend("plain", 16)) for number in (0, 1)]
+    found = shortcuts.values(*asked, several, backend=ExecutionBackend("plain", 16))
+    each = [shortcuts.values(*asked, several[:, number], backend=ExecutionBackend("plain", 16)) for number in (0, 1)]
     np.testing.assert_allclose(found, np.stack(each, axis=2), atol=1e-6)
 
 
@@ -77,9 +77,9 @@ def test_several_targets_have_the_values_of_each(images):
 def test_images_as_in_torch(images, value, reference, of_each):
     masks = np.random.default_rng(1).random((5, 11, 6) if of_each else (11, 6)) < 0.5
     arguments = (IMAGES, REFERENCES[reference], masks, PATCHES, value, TARGETS)
-    expected = questions.values(images[0], *arguments)
+    expected = shortcuts.values(images[0], *arguments)
     for batch in (1, 16, 100):
-        actual = questions.values(images[1], *arguments, backend=ExecutionBackend("plain", batch))
+        actual = shortcuts.values(images[1], *arguments, backend=ExecutionBackend("plain", batch))
         assert actual.dtype == np.float64
         np.testing.assert_allclose(actual, expected, atol=1e-5)
 
@@ -91,9 +91,9 @@ def test_tokens_as_in_torch(text, value, name):
     background = np.concatenate([np.zeros((1, twins.LENGTH), np.int32), documents(2, 9, seed=3)])
     for reference in (Reference(background[:1]), Reference(background)):
         arguments = (documents(3, 7), reference, masks, words(7), value)
-        expected = questions.values(text[0], *arguments)
+        expected = shortcuts.values(text[0], *arguments)
         np.testing.assert_allclose(
-            questions.values(text[1], *arguments, backend=ExecutionBackend(name, 16)), expected, atol=1e-5
+            shortcuts.values(text[1], *arguments, backend=ExecutionBackend(name, 16)), expected, atol=1e-5
         )
 
 
@@ -103,7 +103,7 @@ def test_values_by_hand():
     masks = np.array([[True, False, True], [False, False, False]])
     logits = np.where(masks, inputs[:, None], reference.rows) @ WEIGHTS.T.astype(float)
     expected = logits[..., 1] - np.log(np.exp(logits).sum(-1))
-    actual = questions.values(model, inputs, reference, masks, COLUMNS, targets=np.array([1, 1]))
+    actual = shortcuts.values(model, inputs, reference, masks, COLUMNS, targets=np.array([1, 1]))
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
@@ -111,12 +111,12 @@ def test_values_do_not_depend_on_blocks(images, monkeypatch):
     masks = np.random.default_rng(1).random((5, 30, 6)) < 0.5
     for own in (masks, masks[0]):
         arguments = (images[1], IMAGES, REFERENCES["own"], own, PATCHES, "log_probability", TARGETS)
-        whole = questions.values(*arguments)
+        whole = shortcuts.values(*arguments)
         calls = []
         with monkeypatch.context() as patch:
             patch.setattr(tf_backend, "BLOCK_BYTES", {"cpu": 7 * 8})
             patch.setattr(tf_backend, "MAX_BUFFERED_OUTPUTS", 3 * 40)
-            split = questions.values(
+            split = shortcuts.values(
                 *arguments, backend=ExecutionBackend("plain", 4), progress=lambda *call, to=calls: to.append(call)
             )
         np.testing.assert_allclose(split, whole, atol=1e-6)
@@ -125,8 +125,8 @@ def test_values_do_not_depend_on_blocks(images, monkeypatch):
 
 def test_predicted_classes_are_the_default(images):
     arguments = (IMAGES, REFERENCES["zero"], np.ones((1, 6), bool), PATCHES)
-    expected = questions.values(images[0], *arguments)
-    np.testing.assert_allclose(questions.values(images[1], *arguments), expected, atol=1e-5)
+    expected = shortcuts.values(images[0], *arguments)
+    np.testing.assert_allclose(shortcuts.values(images[1], *arguments), expected, atol=1e-5)
 
 
 def test_no_function_is_traced_again_for_other_documents(monkeypatch):
@@ -139,7 +139,7 @@ def test_no_function_is_traced_again_for_other_documents(monkeypatch):
     reference, form = Reference(np.zeros((1, twins.LENGTH), np.int32)), ExecutionBackend("plain", 32)
     for d, n, K in [(9, 1, 40), (4, 3, 17), (7, 2, 5), (1, 5, 2), (8, 1, 300)]:
         for masks in (np.ones((K, d), bool), np.ones((n, K, d), bool)):
-            questions.values(model, documents(n, d), reference, masks, words(d), backend=form)
+            shortcuts.values(model, documents(n, d), reference, masks, words(d), backend=form)
     assert sorted(traced) == sorted(set(traced))
     assert set(traced) <= {32, 16, 8, 4, 2}
 
@@ -154,9 +154,9 @@ def test_a_model_trained_further_and_a_model_given_up():
     _, model = twins.linear(WEIGHTS, np.zeros(3, np.float32))
     arguments = (np.ones((1, 3), np.float32), Reference(np.zeros((1, 3), np.float32)), np.ones((1, 3), bool), COLUMNS)
     for name in tf_backend.BACKENDS:
-        before = questions.values(model, *arguments, "logit", np.array([0]), backend=ExecutionBackend(name, 4))
+        before = shortcuts.values(model, *arguments, "logit", np.array([0]), backend=ExecutionBackend(name, 4))
         model.module.set_weights([2 * weight for weight in model.module.get_weights()])
-        after = questions.values(model, *arguments, "logit", np.array([0]), backend=ExecutionBackend(name, 4))
+        after = shortcuts.values(model, *arguments, "logit", np.array([0]), backend=ExecutionBackend(name, 4))
         np.testing.assert_allclose(after, 2 * before)
     alive = weakref.ref(model.module)
     del model
@@ -183,8 +183,8 @@ def test_the_batch_is_halved_when_memory_runs_out(caplog):
     inputs, reference = RNG.normal(size=(4, 3)).astype(np.float32), Reference(np.zeros((1, 3), np.float32))
     arguments = (inputs, reference, RNG.random((20, 3)) < 0.5, COLUMNS, "log_probability", TARGETS[:4])
     model = twins.keras_classifier(Small(3))
-    actual = questions.values(model, *arguments, backend=ExecutionBackend("plain", 16))
-    expected = questions.values(twins.linear(WEIGHTS, np.zeros(3, np.float32))[0], *arguments)
+    actual = shortcuts.values(model, *arguments, backend=ExecutionBackend("plain", 16))
+    expected = shortcuts.values(twins.linear(WEIGHTS, np.zeros(3, np.float32))[0], *arguments)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert {size for size in model.module.sizes if size > 3} == {16, 8, 4}
     assert "going on with 2 rows a pass" in caplog.text
@@ -192,7 +192,7 @@ def test_the_batch_is_halved_when_memory_runs_out(caplog):
     none.module(inputs[:1])
     none.module.most = 0
     with pytest.raises(MethodFailure, match="'Small': runs out of memory on a single row") as caught:
-        questions.values(none, *arguments)
+        shortcuts.values(none, *arguments)
     assert caught.value.status == "out of memory"
 
 
@@ -203,7 +203,7 @@ def test_an_output_that_is_not_finite_names_model_and_instance(bad):
     _, model = twins.linear(WEIGHTS, np.zeros(3, np.float32))
     arguments = (inputs, Reference(np.zeros((1, 3), np.float32)), np.array([[1, 0, 0], [0, 1, 0]], bool), COLUMNS)
     with pytest.raises(ShapelineError, match=r"model 'Sequential', instance 3, coalition 1.*check the input") as caught:
-        questions.values(model, *arguments, targets=np.zeros(6, int))
+        shortcuts.values(model, *arguments, targets=np.zeros(6, int))
     assert caught.value.instance == 3
 
 
@@ -211,10 +211,10 @@ def test_outputs_that_are_no_logits_and_unknown_backends_are_refused():
     one = twins.keras_classifier(keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)]))
     arguments = (np.ones((2, 3), np.float32), Reference(np.zeros((1, 3), np.float32)), np.ones((1, 3), bool), COLUMNS)
     with pytest.raises(ShapelineError, match=r"model 'Sequential': gave shape \(.*, 1\)"):
-        questions.values(one, *arguments)
+        shortcuts.values(one, *arguments)
     _, model = twins.linear(WEIGHTS, np.zeros(3, np.float32))
     with pytest.raises(ShapelineError, match=r"unknown backend 'compild'\. Did you mean 'compiled'"):
-        questions.values(model, *arguments, backend=ExecutionBackend("compild"))
+        shortcuts.values(model, *arguments, backend=ExecutionBackend("compild"))
 
 
 def test_calibrate_picks_a_verified_backend(images, monkeypatch):
@@ -225,8 +225,8 @@ def test_calibrate_picks_a_verified_backend(images, monkeypatch):
     assert 0 <= form.difference <= execution.TOLERANCE
     masks = RNG.random((50, 6)) < 0.5
     arguments = (IMAGES, REFERENCES["background"], masks, PATCHES)
-    plain = questions.values(images[0], *arguments)
-    np.testing.assert_allclose(questions.values(images[1], *arguments, backend=form), plain, atol=1e-5)
+    plain = shortcuts.values(images[0], *arguments)
+    np.testing.assert_allclose(shortcuts.values(images[1], *arguments, backend=form), plain, atol=1e-5)
 
 
 @pytest.mark.parametrize("compiled, expected", [(0.97, ("plain", 64)), (0.5, ("compiled", 64))])

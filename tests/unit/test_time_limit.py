@@ -16,7 +16,7 @@ from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.models import adapters
 from shapeline.workflow.jobs import attribute_settings
-from tests.unit import questions
+from tests.unit import shortcuts
 
 D = 5
 X = np.random.default_rng(0).normal(size=(4, D)).astype(np.float32)
@@ -48,7 +48,7 @@ def rows_of(time_limit: float | None, on_error: str = "record", method: str = "s
     settings = {"method": {"method": method}, "seed": 0, "features": {"kind": "column"}}
     if time_limit:
         settings["time_limit"] = time_limit
-    return questions.explain_rows(subject, share, settings, "label", None, on_error).set_index("instance")
+    return shortcuts.explain_rows(subject, share, settings, "label", None, on_error).set_index("instance")
 
 
 @pytest.mark.parametrize("method", ["shapley", "gradient_x_input"])

@@ -29,7 +29,7 @@ from shapeline.report.sections.texts import _describe_cut, build_documents
 from shapeline.workflow import job_code
 from shapeline.workflow.jobs import prepare_settings
 from tests.fixtures import builders
-from tests.unit import questions
+from tests.unit import shortcuts
 
 # Pad is 3. Each piece is two letters; ids 0 and 1 stand around a document.
 FILE = """
@@ -117,7 +117,7 @@ def test_a_document_is_ids_and_the_word_of_each(own):
 def test_the_score_of_a_word_is_the_sum_of_its_tokens(own, method):
     _, data = own()
     settings = {"method": method, "seed": 0, "value": "logit", "budget": 8.0}
-    found = questions.explain_rows(subject(data), rows(data), settings, "one", ExecutionBackend()).set_index("instance")
+    found = shortcuts.explain_rows(subject(data), rows(data), settings, "one", ExecutionBackend()).set_index("instance")
     for place, (ids, words) in enumerate(zip(data.inputs, data.owners, strict=True)):
         said = [SAID[ids[words == word]].sum() for word in range(words.max() + 1)]
         np.testing.assert_allclose(found.loc[data.ids[place], "scores"], said, atol=1e-5)
@@ -242,11 +242,11 @@ def test_the_table_of_windows_is_exact_on_words_of_several_tokens(own):
     for features, places in bench.buckets(data.inputs, rows(data)):
         masks = np.array(list(itertools.product([False, True], repeat=features.d)))
         asked = bench.model, data.inputs[places], bench.reference, masks, features
-        plain, table = (questions.values(*asked, backend=ExecutionBackend(name)) for name in ("plain", "windows"))
+        plain, table = (shortcuts.values(*asked, backend=ExecutionBackend(name)) for name in ("plain", "windows"))
         np.testing.assert_allclose(table, plain, atol=1e-6)
         several = np.tile([0, 1], (len(places), 1))
-        both = questions.values(*asked, targets=several, backend=ExecutionBackend("windows"))
-        each = [questions.values(*asked, targets=several[:, number]) for number in (0, 1)]
+        both = shortcuts.values(*asked, targets=several, backend=ExecutionBackend("windows"))
+        each = [shortcuts.values(*asked, targets=several[:, number]) for number in (0, 1)]
         np.testing.assert_allclose(both, np.stack(each, axis=2), atol=1e-6)
 
 

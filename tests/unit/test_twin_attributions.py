@@ -8,7 +8,7 @@ from shapeline.games.features import Features
 from shapeline.games.references import Reference
 from shapeline.methods import registry
 from shapeline.models import architectures, storage
-from tests.unit import questions
+from tests.unit import shortcuts
 
 LENGTH, WORDS = 12, 8
 SIZES = {"word_cnn": {"filters": 16, "hidden": 8, "embedding": 6}, "bilstm": {"units": 5, "embedding": 6, "classes": 3}}
@@ -45,7 +45,7 @@ def test_scores_are_equal(twins, name, form):
     budget = (12.0 if name == "sample_interactions" else 5.0) if registry.METHODS[name].sampled else None
     targets = twins[0].log_probs(documents).argmax(1)
     one, other = (
-        questions.attribute(
+        shortcuts.attribute(
             *(model, documents, targets, {"method": name}, features, reference),
             budgets=[budget],
             seed=5,

@@ -1,4 +1,4 @@
-"""Games built from their parts, for tests that vary one of them."""
+"""Shortcuts to games, explanations and designs, for tests that vary one of their parts."""
 
 import dataclasses
 import inspect
@@ -26,36 +26,36 @@ def values(
 
 
 def attribute(
-    *asked,
+    *arguments,
     features: Features | None = None,
     reference: Reference | None = None,
     backend: ExecutionBackend | None = None,
     **more,
 ) -> list[Explanation]:
-    """Return explanations. asked: model, inputs, targets, settings; optionally features, reference, value, budgets."""
+    """Explain. arguments: model, inputs, targets, settings; optionally features, reference, value, budgets."""
     names = ("features", "reference", "value", "budgets")
-    given = {"features": features, "reference": reference, "budgets": (None,), **more}
-    given |= dict(zip(names, asked[4:], strict=False))
-    parts = {name: given.pop(name) for name in ("features", "reference", "value") if name in given}
-    method = method_settings.parse(asked[3], given.pop("budgets"))
-    return run.attribute(Game(asked[0], backend=backend, **parts), *asked[1:3], method, Options(**given))
+    options = {"features": features, "reference": reference, "budgets": (None,), **more}
+    options |= dict(zip(names, arguments[4:], strict=False))
+    parts = {name: options.pop(name) for name in ("features", "reference", "value") if name in options}
+    method = method_settings.parse(arguments[3], options.pop("budgets"))
+    return run.attribute(Game(arguments[0], backend=backend, **parts), *arguments[1:3], method, Options(**options))
 
 
 def explain_rows(subject, share, settings, entry, backend, on_error="record", inputs=None, stored=None, **more):
     subject = dataclasses.replace(subject, backend=backend)
-    asked = parse({"features": subject.feature_settings, **settings})
+    parsed = parse({"features": subject.feature_settings, **settings})
     return attribution_job.explain_rows(
-        subject, share, asked, entry, Options(on_error=on_error, **more), inputs, stored
+        subject, share, parsed, entry, Options(on_error=on_error, **more), inputs, stored
     )
 
 
 def build(settings: dict, shape: tuple[int, ...], budget: float | None = None, seed: int = 0) -> Design:
-    """The design of a method's settings, as a job makes it."""
+    """Return the design of a method's settings, as in a job."""
     return method_settings.parse(settings, [budget]).build(shape, budget, seed)
 
 
-def gradients(module):
-    """The gradient methods of a module on a model, its features and a reference in place of a game."""
+def bind_gradients(module):
+    """Return the gradient methods of a module, with a model, its features and a reference in place of a game."""
 
     class Methods:
         def __getattr__(self, name: str):
@@ -63,37 +63,37 @@ def gradients(module):
             if not inspect.isfunction(method) or "game" not in inspect.signature(method).parameters:
                 return method
 
-            def ask(model, inputs, targets, features, *others, **named):
+            def call(model, inputs, targets, features, *others, **named):
                 reference = named.pop("reference", None)
                 if others and hasattr(others[0], "rows"):
                     reference, *others = others
                 return method(Game(model, reference, features), inputs, targets, *others, **named)
 
-            return ask
+            return call
 
     return Methods()
 
 
-def of_cells(inputs: np.ndarray) -> Features:
-    """Pixels (n, channels, height, width), or columns (n, length), as features of their own."""
+def group_cells(inputs: np.ndarray) -> Features:
+    """Return each pixel (n, channels, height, width) or column (n, length) as a feature."""
     shape = inputs.shape[1:] if inputs.ndim == 2 else inputs.shape[2:]
     cells = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     return Features("column" if inputs.ndim == 2 else "pixel", shape, np.broadcast_to(cells, inputs.shape[1:]))
 
 
 def evaluator(model, inputs, reference, targets, value="probability", backend=None, owners=None, shifts=None):
-    """The evaluator of a torch model or a function on its device."""
+    """Return the evaluator of a torch model or a function on its device."""
     from shapeline.hierarchy.torch_evaluator import Evaluator
 
     inputs = np.asarray(inputs)
-    return Evaluator(Game(model, reference, of_cells(inputs), value, backend), inputs, targets, owners, shifts)
+    return Evaluator(Game(model, reference, group_cells(inputs), value, backend), inputs, targets, owners, shifts)
 
 
 def trees(
     model, inputs, reference, targets, min_size, *, value="probability", backend=None, shifts=None, **growth
 ) -> list:
-    """h-Shap of inputs; of several targets each, (n, T), in reading order."""
+    """Return h-Shap of inputs, with several targets (n, T) in reading order."""
     targets = np.asarray(targets)
     inputs = np.repeat(inputs, targets[:1].size, axis=0)
-    game = Game(model, reference, of_cells(inputs), value, backend)
+    game = Game(model, reference, group_cells(inputs), value, backend)
     return methods.explain_grid(game, inputs, targets.ravel(), min_size, Growth(**growth), shifts)
