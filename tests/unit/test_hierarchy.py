@@ -252,7 +252,7 @@ def test_batched_is_one_at_a_time():
         for i, game in enumerate(games):
             alone = h_shap(game, (9, 12), 1, threshold, mode)
             saliency, raw = together.maps(i)
-            np.testing.assert_array_equal(together.leaves[together.leaves_of(i)], alone.leaves)
+            np.testing.assert_array_equal(together.leaves[together.slice_leaves(i)], alone.leaves)
             np.testing.assert_array_equal(saliency, alone.saliency)
             np.testing.assert_allclose(raw, alone.raw, atol=1e-14)
             assert together.evaluations[i] == alone.evaluations
@@ -653,7 +653,7 @@ def test_a_forest_on_a_model():
             )[0]
 
         alone = methods.h_shap_tree(game, segments, methods.superpixel_tree(segments))
-        np.testing.assert_allclose(together.maps(0, trees.places(0, segments))[0], alone.saliency, atol=1e-12)
+        np.testing.assert_allclose(together.maps(0, trees.index_leaves(0, segments))[0], alone.saliency, atol=1e-12)
         assert alone.saliency.any()
 
 

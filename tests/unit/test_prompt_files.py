@@ -23,7 +23,7 @@ def test_json_lines_and_csv_have_equal_prompts(tmp_path):
     assert (first.question, first.context, first.answer, first.support) == (*[*entry.values()][:3], (1,))
     assert second.answer is None and second.where.endswith("prompts.jsonl, line 3")
     parts = ["The ferry runs every hour.", "Tickets cost four crowns.", "The library opened in 1931."]
-    assert first.support_of(parts) == second.support_of(parts) == [1]
+    assert first.number_support(parts) == second.number_support(parts) == [1]
     table = 'question,context,answer,support\n"How much, or little?","' + "\n\n".join(FERRY) + '",Four crowns.,1\n'
     [row] = read_prompts(written(tmp_path, table, name="prompts.csv"))
     assert (row.question, row.context, row.answer, row.support) == (first.question, FERRY, "Four crowns.", (1,))

@@ -47,10 +47,11 @@ def test_the_evaluations_of_an_entry_are_counted():
     def entry(name, **parameters):
         return registry.METHODS[name].parameters(method=name, **parameters)
 
-    assert registry.METHODS["integrated_gradients"].gradients_of(entry("integrated_gradients", steps=7)) == 7
-    assert registry.METHODS["saliency"].gradients_of(entry("saliency")) == 1
+    assert registry.METHODS["integrated_gradients"].count_gradients(entry("integrated_gradients", steps=7)) == 7
+    assert registry.METHODS["saliency"].count_gradients(entry("saliency")) == 1
     assert (
-        registry.METHODS["lime"].gradients_of(entry("lime")) == 0 and entry("lime").count_evaluations(9, (3, 3)) is None
+        registry.METHODS["lime"].count_gradients(entry("lime")) == 0
+        and entry("lime").count_evaluations(9, (3, 3)) is None
     )
     assert (
         entry("tree_shap").count_evaluations(300, None) == 2

@@ -262,7 +262,7 @@ def _parse_methods(
         given = spend if evaluations is None else evaluations / features.d
         given = choice.parse_stopping_rule(given) or given
     parsed = parse(settings, [given])
-    parsed.size(features, parsed.spend(features, parsed.budgets[-1]), seed)  # before any evaluation
+    parsed.size(features, parsed.resolve_budget(features, parsed.budgets[-1]), seed)  # before any evaluation
     return parsed
 
 

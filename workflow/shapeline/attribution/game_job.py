@@ -196,7 +196,7 @@ class GameJob:
                 values.of(masks)
             except MethodFailure as failure:
                 log.warning("%s", failure)
-        return values.rows_of(masks)
+        return values.select_rows(masks)
 
     def explain_shard(self, index: int, count: int, on_error: str, progress: Callable) -> Result:
         """Return the rows of the method on all outputs of all games; arguments as in AttributionJob."""

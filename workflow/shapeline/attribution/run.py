@@ -33,7 +33,7 @@ class Moment:
     wall: float
     processor: float
 
-    def since(self, runs_elsewhere: bool) -> float:
+    def elapsed(self, runs_elsewhere: bool) -> float:
         """Return the seconds since this reading: processor time if it is less and no GPU or server computes."""
         wall = time.perf_counter() - self.wall
         return wall if runs_elsewhere else min(wall, time.process_time() - self.processor)
@@ -150,7 +150,7 @@ def attribute(
     if not designed:
         return results
     sampling = sample(method, game.features, designs, inputs, options.seed, sample_keys, options.outputs)
-    spent = np.full(len(inputs), began.since(runs_elsewhere(game, options)) / max(len(inputs), 1))
+    spent = np.full(len(inputs), began.elapsed(runs_elsewhere(game, options)) / max(len(inputs), 1))
     instances = inputs, targets, ids, sample_keys
     scorer = (None, {}) if designs else _scorer(method, game, options, spend)
     run = _Run(game, method, options, *instances, designed, spent, 0 * spent, sampling, *scorer)
@@ -163,7 +163,7 @@ def warm_up(game: Game, method: MethodSettings, seed: int) -> None:
     if not method.method.is_design or not game.features.d:
         return
     with contextlib.suppress(ShapelineError):  # the method raises the same error
-        spend = method.spend(game.features, method.budgets[-1])
+        spend = method.resolve_budget(game.features, method.budgets[-1])
         design = method.design(game.features, spend, seed, keep=False)
         values = np.random.default_rng(0).random((1, design.evaluations))
         if method.read_stack:
@@ -207,7 +207,7 @@ def _build_designs(
         try:
             if features.d == 0:
                 raise NO_FEATURES
-            spend = method.spend(features, budget)
+            spend = method.resolve_budget(features, budget)
             if method.method.is_design:
                 make = method.size if method.samples_designs else method.design
                 designs.append((spend, make(features, spend, options.seed)))
@@ -281,13 +281,13 @@ def _explain_together(run: _Run, positions: np.ndarray, batch: Batch | Rounds, b
             answers = [answer]
         else:
             values = _evaluate(run, positions, batch.masks)
-            full, empty = batch.ends(values)
+            full, empty = batch.select_ends(values)
             if run.scorer is None:
                 answers = batch.read(values)
             else:
                 began = read_clock()  # the seconds of the ends do not count for the method
                 answers = [_run_scorer(run, positions)]
-        seconds = began.since(runs_elsewhere(run.game, run.options))  # without the optimal orders below
+        seconds = began.elapsed(runs_elsewhere(run.game, run.options))  # without the optimal orders below
         run.spent[positions] += seconds / len(positions)
         if run.method.method.exact:
             for position, orders in zip(positions, find_best_orders(batch.masks, values, run.game.value), strict=True):
@@ -353,7 +353,7 @@ def _evaluate(run: _Run, positions: np.ndarray, masks: np.ndarray) -> np.ndarray
         began = read_clock()
         with locate_input(rows):
             values = _share_evaluations(run.game, inputs[rows], missing, targets[rows], sample_keys[rows])
-        return values, began.since(runs_elsewhere(run.game, run.options))
+        return values, began.elapsed(runs_elsewhere(run.game, run.options))
 
     addresses = [run.options.addresses[position] for position in positions]
     values, reused, seconds = run.options.values.values(addresses, masks, evaluate)

@@ -132,7 +132,7 @@ class Batch:
     read: Callable[[np.ndarray], list[Answer]]
     several: bool = False  # budgets
 
-    def ends(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def select_ends(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the values (m,) of the full and of the empty coalition."""
         rows = np.arange(len(values))
         return values[rows, self.full], values[rows, self.empty]
@@ -301,7 +301,7 @@ class Rounds:
         for number, select in enumerate(self.batches, 1):
             batch = select(self.positions[running])
             values = cache.values(running, batch.masks, evaluate)
-            full[running], empty[running] = batch.ends(values)
+            full[running], empty[running] = batch.select_ends(values)
             [answer] = batch.read(values)
             if scores is None:
                 scores, standard_error = np.empty((2, n, batch.masks.shape[2]))

@@ -87,7 +87,7 @@ class Values:
             )
         return self._table[self._known.get_indexer(keys)]
 
-    def rows_of(self, masks: np.ndarray) -> pd.DataFrame:
+    def select_rows(self, masks: np.ndarray) -> pd.DataFrame:
         """Return the coalitions (K, n) whose values are known, as rows of a table of the row store."""
         keys = pd.Index(hash_masks(masks), dtype=object)
         keys = keys[keys.isin(self._known)]

@@ -206,14 +206,14 @@ def _step(model: Classifier, batch: int, inputs: np.ndarray, reference: Referenc
     buffers, target = [np.empty(present.shape, rows.dtype) for _ in range(threads)], np.zeros(1, np.int64)
     value = PREDICTION if model.task == "regression" else "log_probability"
 
-    def tile_of(buffer: np.ndarray) -> None:
+    def evaluate_tile(buffer: np.ndarray) -> None:
         fill(present, rows, absent, buffer)
         outputs = _evaluate_rows(model, forward, buffer.view(inputs.dtype).reshape(-1, *inputs.shape[1:]), batch)
         convert_outputs(outputs.reshape(1, batch, 1, -1), target, None, value, model)
 
     def run() -> float:
         start = time.perf_counter()
-        for _ in run_tasks(tile_of, buffers, threads):
+        for _ in run_tasks(evaluate_tile, buffers, threads):
             pass
         took = (time.perf_counter() - start) / batch / threads
         return took if (model.most_rows or batch) >= batch else math.inf

@@ -99,14 +99,14 @@ class Encoder:
             raise ShapelineError(f"{WHERE}: the answer is {text!r:.60}; give a text that is not empty.")
         self.check_texts([text])
         if self.seq2seq:
-            return self.answer_of(list(self.tokenizer(text_target=text, verbose=False)["input_ids"]), text)
+            return self.build_answer(list(self.tokenizer(text_target=text, verbose=False)["input_ids"]), text)
         before = self.texts([prompt])[0]
         ids, joined = self.encode([before])[0], self.encode([before + text])[0]
         if joined[: len(ids)] != ids or len(joined) == len(ids):  # a token spans the border
             joined = ids + list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        return self.answer_of(joined[len(ids) :], text)
+        return self.build_answer(joined[len(ids) :], text)
 
-    def answer_of(self, ids: Sequence[int], text: str | None = None) -> Answer:
+    def build_answer(self, ids: Sequence[int], text: str | None = None) -> Answer:
         """Return an answer of these ids without the special tokens around it; raise where nothing remains."""
         special = set(self.tokenizer.all_special_ids) - {getattr(self.tokenizer, "unk_token_id", None)}
         inside = [index for index, number in enumerate(ids) if number not in special]
@@ -370,7 +370,7 @@ def open_encoder(model: Any, tokenizer: Any, chat: bool, built: Prompt) -> Encod
     """Return the encoder of a prompt, whose texts the tokenizer and the model can read. Raises ShapelineError."""
     encoder = Encoder(tokenizer, chat, model.seq2seq)
     model.check_causal()
-    encoder.check_texts(built.user_texts() if built.roles else built.parts)
+    encoder.check_texts(built.list_texts() if built.roles else built.parts)
     encoder.check_vocabulary(built.render(np.ones(built.d, bool)), model.embeddings)
     return encoder
 
@@ -383,7 +383,7 @@ def find_answer(model: Any, encoder: Encoder, built: Prompt, target: str | None,
     check_window(encoder, built, (), model.window, removal)
     ids = encoder.encode([everything])[0]
     limit = most if model.window is None or model.seq2seq else model.window - len(ids)
-    return encoder.answer_of(model.generate([ids], max(1, min(most, limit)))[0])
+    return encoder.build_answer(model.generate([ids], max(1, min(most, limit)))[0])
 
 
 def build_game(

@@ -90,7 +90,7 @@ class Reader:
 
     def _answer(self, encoder: Encoder, built, row: PromptRow, own_ids: list[int] | None) -> Answer:
         if own_ids is not None:
-            return encoder.answer_of(own_ids)
+            return encoder.build_answer(own_ids)
         most = self.settings.max_tokens
         return game.find_answer(self.opened_model[0], encoder, built, row.answer, self.removal, most)
 
@@ -106,7 +106,7 @@ def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.D
         question = prompt.question if isinstance(prompt.question, str) else prompt.question[-1]["content"]
         columns = {"question": question, "parts": [*played.prompt.parts], "answer": answer.text}
         columns |= {"answer_ids": None if prompt.answer else [*answer.ids], "tokens": played.signed_tokens}
-        columns |= {"contrast": prompt.contrast, "support": prompt.support_of(played.prompt.parts)}
+        columns |= {"contrast": prompt.contrast, "support": prompt.number_support(played.prompt.parts)}
         ends = {"value_full": full, "value_empty": empty, "label": full, "prediction": full}
         rows.append({"row": number, "game": question, "output": "", "players": columns["parts"], **columns, **ends})
     return pd.DataFrame(rows).rename_axis("instance").reset_index()

@@ -166,7 +166,7 @@ class Prompt:
                 messages.append({"role": role, "content": placeholder})
         return messages
 
-    def user_texts(self) -> list[str]:
+    def list_texts(self) -> list[str]:
         """Return every text of the prompt, with fixed and removable parts."""
         return [content.render(np.ones(self.d, bool)) for content in self.contents]
 
@@ -287,7 +287,7 @@ class PromptRow:
     contrast: str | None = None
     support: tuple[int | str, ...] = ()
 
-    def support_of(self, parts: Sequence[str]) -> list[int]:
+    def number_support(self, parts: Sequence[str]) -> list[int]:
         """Return the numbers of the supporting parts. Raises ShapelineError for support that is no part."""
         result: list[int] = []
         for item in self.support:
@@ -404,4 +404,4 @@ def check_parts(rows: Sequence[PromptRow], features: str) -> None:
             raise ShapelineError(f"{row.where}: {str(error).partition(': ')[2]}") from error
         if built.d < 2:
             raise ShapelineError(f"{row.where}: it has {built.d} parts of kind {features}; choose smaller parts")
-        row.support_of(built.parts)
+        row.number_support(built.parts)

@@ -89,7 +89,7 @@ def open_slope(model: Classifier, inputs: np.ndarray, targets: np.ndarray) -> It
     """Yield the slope of log p_target. Raises ShapelineError where torch cannot differentiate the model."""
     tokens = check_inputs(model, inputs, "torch")
 
-    def points_of(rows: np.ndarray) -> np.ndarray:
+    def embed_rows(rows: np.ndarray) -> np.ndarray:
         return embed(model, rows, tokens).cpu().numpy()
 
     def gradient(at: np.ndarray, instance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +101,7 @@ def open_slope(model: Classifier, inputs: np.ndarray, targets: np.ndarray) -> It
 
     with differentiable(model.module):
         forward = build_log_probs(model, tokens)
-        yield Slope(points_of, gradient, choose_batch_size(points_of(inputs[:1]).shape, model), tokens)
+        yield Slope(embed_rows, gradient, choose_batch_size(embed_rows(inputs[:1]).shape, model), tokens)
 
 
 saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expected_gradients, smooth_grad = bind(
@@ -140,7 +140,7 @@ def grad_cam(
     with differentiable(model.module):
         cam = LayerGradCam(build_log_probs(model, tokens=False), modules[layer])
 
-        def maps_of(part: slice) -> np.ndarray:
+        def compute_maps(part: slice) -> np.ndarray:
             x, target = embed(model, inputs[part], False), tensor(model, targets[part]).long()
             try:
                 weighted = cam.attribute(x, target)
@@ -152,7 +152,7 @@ def grad_cam(
                 raise describe_missing_map(model, layer, convolutions)
             return weighted.detach()[:, 0].cpu().numpy()
 
-        return score_maps(game, inputs, maps_of, signed), 1
+        return score_maps(game, inputs, compute_maps, signed), 1
 
 
 NORMS = (nn.LayerNorm, nn.RMSNorm)

@@ -68,13 +68,13 @@ class Exploration:
     value_empty: np.ndarray
     value_full: np.ndarray
 
-    def leaves_of(self, instance: int) -> slice:
+    def slice_leaves(self, instance: int) -> slice:
         """Return the slice of one instance's leaves."""
         return slice(*np.searchsorted(self.instances, [instance, instance + 1]))
 
     def maps(self, instance: int, indices: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return saliency and raw map of one instance; indices: the index of each input cell in the explored shape."""
-        leaves = self.leaves_of(instance)
+        leaves = self.slice_leaves(instance)
         top, bottom, left, right = self.leaves[leaves].T
         number = np.arange(1, len(top) + 1)
         # Leaves are disjoint, so integer sums of corners give each cell its leaf's number, without a loop over leaves.
@@ -207,7 +207,7 @@ def gather(explored: Exploration, shifts: np.ndarray, shape: Sequence[int]) -> l
         maps, leaves = np.zeros((2, *explored.shape)), []
         for instance, (down, right) in enumerate(shifts, start=first):
             maps += np.roll(explored.maps(instance), (-down, -right), axis=(1, 2))
-            moved = explored.leaves[explored.leaves_of(instance)].copy()
+            moved = explored.leaves[explored.slice_leaves(instance)].copy()
             for axis, shift, side in ((0, down, height), (2, right, width)):
                 start = (moved[:, axis] - shift) % side
                 moved[:, axis + 1] += start - moved[:, axis]

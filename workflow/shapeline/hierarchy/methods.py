@@ -56,7 +56,7 @@ class Forest:
     roots: np.ndarray
     labels: list[np.ndarray]
 
-    def places(self, instance: int, labels: np.ndarray) -> np.ndarray:
+    def index_leaves(self, instance: int, labels: np.ndarray) -> np.ndarray:
         """Return the index of each cell's segment among the leaves; labels: (*shape) int, the segment of each cell."""
         order = self.labels[instance]
         by_label = np.argsort(order)
@@ -155,7 +155,7 @@ def h_shap_tree(
     """
     trees = forest([tree])
     labels = np.asarray(labels)
-    indices = trees.places(0, labels)
+    indices = trees.index_leaves(0, labels)
     columns = np.arange(len(trees.labels[0]))
 
     def evaluate(instances: np.ndarray, rectangles: np.ndarray) -> np.ndarray:

@@ -120,7 +120,7 @@ class LocalCrops:
         base = base.view(*rows.shape[:2], *base.shape[1:])
         return cls(trunk, forward, name == "channels_last", images, rows, base, sizes)
 
-    def boxes(self, codes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def find_boxes(self, codes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return first indices and sizes, (2, pairs) each, of the trunk's outputs that depend on a kept cell."""
         boxes = []
         for axis, code in enumerate(codes):
@@ -137,7 +137,7 @@ class LocalCrops:
 
     def group_by_size(self, codes: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return the pairs to evaluate on entire images, and groups of the others whose crops have equal size."""
-        _, (rows, columns) = self.boxes(codes)
+        _, (rows, columns) = self.find_boxes(codes)
         most_rows, most_columns = self.trunk.size
         _, group, count = np.unique(rows * (most_columns + 1) + columns, return_inverse=True, return_counts=True)
         saved = (1 - rows * columns / (most_rows * most_columns)) * self.trunk.work * self.base.shape[1]
@@ -149,7 +149,7 @@ class LocalCrops:
 
     def outputs(self, codes: Sequence[np.ndarray], owner: torch.Tensor) -> torch.Tensor:
         """Return logits (pairs * M, classes) of pairs whose crops have equal size."""
-        starts, sizes = self.boxes(codes)
+        starts, sizes = self.find_boxes(codes)
         size = sizes.max(axis=1)
         starts = np.minimum(starts, np.array(self.trunk.size)[:, None] - size[:, None])
         sides, inside = [], []
@@ -255,7 +255,7 @@ class Evaluator:
             local = LocalCrops.of(trunk, backend, inputs, reference_rows, self.device)
             first, difference = torch.zeros(1, dtype=torch.int64, device=self.device), 0.0
             for codes in _sample_codes(self.height, self.width):
-                logits = [evaluate(codes, first).double() for evaluate in (local.outputs, self.whole)]
+                logits = [evaluate(codes, first).double() for evaluate in (local.outputs, self.evaluate_entire)]
                 if self.model.task == "multilabel":  # a softmax over labels would hide shifts that sigmoids show
                     logits = [torch.stack([output, torch.zeros_like(output)], dim=1) for output in logits]
                 log_probs = [torch.log_softmax(output, dim=1).cpu().numpy() for output in logits]
@@ -265,7 +265,7 @@ class Evaluator:
             return None
         return local
 
-    def whole(self, codes: Codes, owner: torch.Tensor) -> torch.Tensor:
+    def evaluate_entire(self, codes: Codes, owner: torch.Tensor) -> torch.Tensor:
         """Return logits of the pairs' entire inputs, (pairs * M, classes); bitwise as torch_execution.get_fill."""
         count, size, cells = len(owner), self.runner.size, self.height * self.width
         in_rows, in_columns = (torch.from_numpy(code).to(self.device) for code in codes)
@@ -283,8 +283,8 @@ class Evaluator:
         filled.bitwise_xor_(absent)
         return self.runner.outputs(self._filled[:count].view(-1, size))
 
-    def crops(self, codes: Codes, owner: torch.Tensor) -> torch.Tensor:
-        """Return logits as `whole` does, from crops; halve the pairs per call when memory runs out."""
+    def evaluate_crops(self, codes: Codes, owner: torch.Tensor) -> torch.Tensor:
+        """Return logits as `evaluate_entire` does, from crops; halve the pairs per call when memory runs out."""
 
         def run(rows: int) -> torch.Tensor:
             pairs = max(1, rows // self.M)
@@ -327,10 +327,10 @@ class Evaluator:
     def _calls(self, codes: Codes) -> list[tuple[Callable[[Codes, torch.Tensor], torch.Tensor], np.ndarray]]:
         """Return the evaluating functions with their pairs: entire inputs, and groups whose crops have equal size."""
         if self.local is None:
-            calls = [(self.whole, np.arange(len(codes[0])))]
+            calls = [(self.evaluate_entire, np.arange(len(codes[0])))]
         else:
             entire, groups = self.local.group_by_size(codes)
-            calls = [(self.whole, entire), *((self.crops, group) for group in groups)]
+            calls = [(self.evaluate_entire, entire), *((self.evaluate_crops, group) for group in groups)]
         step = self.pairs
         return [(call, group[start : start + step]) for call, group in calls for start in range(0, len(group), step)]
 

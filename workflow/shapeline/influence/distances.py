@@ -359,7 +359,7 @@ class Neighbours:
             difference[:, self.categorical] = -1.0 * (x[:, self.categorical] != y[:, self.categorical])
         return difference
 
-    def sums(self, distances: Distances, weights) -> np.ndarray:
+    def sum_differences(self, distances: Distances, weights) -> np.ndarray:
         """Return sum_y w_y (y - x), (c, n) float64 on the host, for finite weights (c, m), which are modified."""
         chunk, (rows, columns) = distances.points, distances.near
         near_weights = self.space.host(weights[rows, columns]).astype(np.float64)

@@ -105,7 +105,7 @@ def mim(
             weights *= data.space.cast(known - point_codes[chunk, None], distances.dtype)
         else:
             weights = data.space.xp.where(known == point_codes[chunk, None], weights, -weights)
-        scores[chunk] = data.sums(distances, weights)
+        scores[chunk] = data.sum_differences(distances, weights)
     return scores
 
 
@@ -308,7 +308,7 @@ def parzen(
             agreeing = weights * agree
             disagreeing = weights - agreeing
             weights = agreeing * disagreeing.sum(1)[:, None] - disagreeing * agreeing.sum(1)[:, None]
-        scores[chunk] = data.sums(distances, weights) / sigma**2
+        scores[chunk] = data.sum_differences(distances, weights) / sigma**2
         lost.extend(np.flatnonzero(data.space.host(isolated) & ~scores[chunk].any(axis=1)) + chunk.start)
     if lost:
         warnings.warn(

@@ -142,7 +142,7 @@ class Method:
             return "seed" in self.argument_names
         return bool(parameters.get(self.random)) if isinstance(self.random, str) else self.random
 
-    def gradients_of(self, entry: Parameters) -> int:
+    def count_gradients(self, entry: Parameters) -> int:
         """Return the number of gradients per instance of an entry; 0 if the method uses none."""
         return getattr(entry, self.gradients) if isinstance(self.gradients, str) else self.gradients
 

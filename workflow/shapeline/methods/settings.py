@@ -74,7 +74,7 @@ class MethodSettings:
         """Return the evaluations after each round of adaptive stopping."""
         return self.until.rounds(d, self.method.first_round, self.method.max_evaluations)
 
-    def spend(self, features: Features, budget: Budget) -> float | None:
+    def resolve_budget(self, features: Features, budget: Budget) -> float | None:
         """Return a budget as a multiple of d: a fixed one, that of the first round, or that of the rival."""
         if isinstance(budget, StoppingCriterion):
             return self.rounds(features.d)[0] / features.d

@@ -13,8 +13,8 @@ from typing import IO
 START_SECONDS = 120  # time limit of a query of an environment, whose first import may be slow
 
 
-def answer(task: dict, ask) -> dict:
-    """Return {"scores": ...} of a task, or {"error": kind, "message": ...}; ask: from masks (K, d) to values (K,)."""
+def answer(task: dict, evaluate) -> dict:
+    """Return {"scores": ...} of a task, or {"error": kind, "message": ...}; evaluate: masks (K, d) to values (K,)."""
     import numpy as np
     from shapiq import approximator as installed
 
@@ -27,7 +27,7 @@ def answer(task: dict, ask) -> dict:
     np.random.seed(task["seed"])
     try:
         built = make(n=task["d"], random_state=task["seed"], **order)
-        values = built.approximate(task["budget"], lambda masks: ask(np.atleast_2d(masks)))
+        values = built.approximate(task["budget"], lambda masks: evaluate(np.atleast_2d(masks)))
     except ImportError as error:
         return {"error": "import", "message": str(error)}
     except (ValueError, IndexError) as error:
@@ -50,19 +50,19 @@ def serve() -> None:
     lines, out = sys.stdin, os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    def tell(document: dict) -> None:
+    def write_line(document: dict) -> None:
         out.write(json.dumps(document) + "\n")
         out.flush()
 
-    def ask(masks):
-        tell({"masks": (np.asarray(masks) > 0.5).astype(int).tolist()})
+    def evaluate(masks):
+        write_line({"masks": (np.asarray(masks) > 0.5).astype(int).tolist()})
         return np.array(json.loads(lines.readline())["values"])
 
     for line in iter(lines.readline, ""):
         try:
-            tell(answer(json.loads(line), ask))
+            write_line(answer(json.loads(line), evaluate))
         except Exception as error:  # noqa: BLE001 (of another release of the library)
-            tell({"error": "other", "message": f"{type(error).__name__}: {error}"})
+            write_line({"error": "other", "message": f"{type(error).__name__}: {error}"})
 
 
 @functools.cache
@@ -104,17 +104,17 @@ def approximate(python: str, task: dict, game) -> dict:
     """Return the program's answer to a task; game: from masks (K, d) to values (K,)."""
     child, messages = start_process(python)
 
-    def tell(document: dict) -> None:
+    def write_line(document: dict) -> None:
         child.stdin.write(json.dumps(document) + "\n")
         child.stdin.flush()
 
     try:
-        tell(task)
+        write_line(task)
         for line in iter(child.stdout.readline, ""):
             message = json.loads(line)
             if "masks" not in message:
                 return message
-            tell({"values": [float(value) for value in game(message["masks"])]})
+            write_line({"values": [float(value) for value in game(message["masks"])]})
     except BrokenPipeError:
         pass
     start_process.cache_clear()

@@ -107,7 +107,7 @@ class _Compared:
     share: float
     tail: float = FINAL_LEVEL / 2
 
-    def ahead(self, share: float) -> tuple[Moments, np.ndarray]:
+    def compute_leads(self, share: float) -> tuple[Moments, np.ndarray]:
         """Return moments of (1 - share) own + share end - other, [own, other], and the quantile for each own."""
         k = self.rows.shape[1]
         target = (1 - share) * self.rows + share * self.end[:, None]
@@ -229,9 +229,9 @@ def _bound_differences(compared: _Compared, margin: float) -> tuple[np.ndarray, 
     if k == 1:
         return np.zeros(1), np.zeros(1)
     same = np.eye(k, dtype=bool)
-    leads, quantile = compared.ahead(compared.share)
+    leads, quantile = compared.compute_leads(compared.share)
     lower = np.where(same, np.inf, leads.ends(quantile[:, None])[0])  # [if best, own]
-    plain, quantile = compared.ahead(0.0)  # [if best, own]: the best minus own
+    plain, quantile = compared.compute_leads(0.0)  # [if best, own]: the best minus own
     lead = np.where(same, np.inf, -plain.ends(quantile[:, None])[1])  # lower bound of own minus best
     beaten = (np.where(same, -np.inf, plain.ends(quantile[:, None])[0]) > 0).any(1)
     low = np.where(beaten[:, None], np.inf, lead).min(0)
@@ -270,7 +270,7 @@ def _count_further(advice: Recommendation, compared: _Compared, pairs: list[tupl
 
     if not advice.margin > 0:
         return math.inf
-    gains, quantile = compared.ahead(compared.share)
+    gains, quantile = compared.compute_leads(compared.share)
     means, have, most = compared.rows.mean(0), len(compared.rows), 0.0
     for first, second in pairs:
         deviation = max(gains.error[first, second], gains.error[second, first]) * math.sqrt(have)

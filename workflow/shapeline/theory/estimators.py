@@ -156,7 +156,7 @@ def _compute_epsilons(joint, with_class, without, graph: networkx.Graph, node: i
 
     known = np.maximum(information(with_class, joint), information(without, joint.sum(axis=1)))
 
-    def largest_of(which: np.ndarray) -> float:
+    def find_largest(which: np.ndarray) -> float:
         return float(known[which].max(initial=0.0))
 
     def pack(nodes) -> int:
@@ -167,12 +167,12 @@ def _compute_epsilons(joint, with_class, without, graph: networkx.Graph, node: i
     sets = [S for S in range(2**d) if S & bit and S & ~window == 0]  # ascending, so the window is last
     local, connected = [], []
     for S in sets:
-        local.append(largest_of((U & ~S == 0) & (V & S == 0)))
+        local.append(find_largest((U & ~S == 0) & (V & S == 0)))
         inside = [member for member in range(d) if S >> member & 1]
         conditions = [local[-1]]
         for subset in graphs.connected_subsets(graph, node, inside):
             neighbourhood = int(np.bitwise_or.reduce([closed[member] for member in subset]))
-            conditions.append(largest_of((U == pack(subset) & ~bit) & (V & neighbourhood == 0)))
+            conditions.append(find_largest((U == pack(subset) & ~bit) & (V & neighbourhood == 0)))
         connected.append(max(conditions))
     return min(local), min(connected), local[-1], connected[-1]
 

@@ -47,15 +47,15 @@ def expected_visited_nodes(n: int, gamma: int, rho: float) -> float:
     with np.errstate(divide="ignore"):
         log_absent = np.log1p(-float(rho))
 
-    def some(cells: float) -> float:  # the probability that any of so many cells is important
+    def probability(cells: float) -> float:  # the probability that any of so many cells is important
         return float(-np.expm1(cells * log_absent))
 
     expected = 1.0
     for level in range(1, levels):
         cells = gamma**level
-        none = np.exp(cells / gamma * log_absent) * some(cells * (gamma - 1) / gamma) / some(cells)
+        none = np.exp(cells / gamma * log_absent) * probability(cells * (gamma - 1) / gamma) / probability(cells)
         expected = 1 + gamma * (1 - none) * expected
-    return float(1 + gamma * some(n / gamma) * expected) if levels else 1.0
+    return float(1 + gamma * probability(n / gamma) * expected) if levels else 1.0
 
 
 def similarity_lower_bound(n: int, s: int, k: int) -> float:

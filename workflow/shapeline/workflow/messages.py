@@ -102,7 +102,7 @@ def estimate_instance(config: Config, name: str, entry: str) -> tuple[float, flo
     if experiment.model is None or not method.needs_model:
         return 0.0, 0.0
     shape, d = _count_features(config, name, settings)
-    if gradients := method.gradients_of(settings):
+    if gradients := method.count_gradients(settings):
         return gradients, BACKWARD * gradients
     if (own_count := settings.count_evaluations(d, shape)) is not None:
         evaluations = own_count
