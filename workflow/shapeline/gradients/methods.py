@@ -93,11 +93,11 @@ def average_map(maps: np.ndarray, features: Features) -> np.ndarray:
     return pool(maps, Features(features.kind, features.shape, features.cells[0]), mean=True)
 
 
-def score_maps(game: Game, inputs: np.ndarray, maps_of: Callable[[slice], np.ndarray], signed: bool) -> np.ndarray:
+def score_maps(game: Game, inputs: np.ndarray, compute_maps: Callable[[slice], np.ndarray], signed: bool) -> np.ndarray:
     """Return scores (n, d): means over features of upsampled maps; signed: negative values of maps are kept."""
     rows, scores = choose_batch_size(inputs.shape[1:], game.model), []
     for start in range(0, len(inputs), rows):
-        maps = maps_of(slice(start, start + rows)).astype(np.float64)
+        maps = compute_maps(slice(start, start + rows)).astype(np.float64)
         maps = maps if signed else np.maximum(maps, 0)
         scores.append(average_map(upsample(maps, inputs.shape[2:]), game.features))
     return np.concatenate(scores)
@@ -164,7 +164,7 @@ def compute_nodes(steps: int) -> tuple[np.ndarray, np.ndarray]:
 class Slope:
     """A differentiable model; rows: per pass; tokens: whether points are embeddings of tokens."""
 
-    points_of: Points
+    embed: Points
     gradient: Gradient
     rows: int
     tokens: bool
@@ -230,7 +230,7 @@ def integrated_gradients(
     of_cells, gained = np.zeros(inputs.shape), np.zeros(n)
     with open_slope(game.model, inputs, targets) as slope:
         for instance, background in _cut_passes(n, M, slope.rows):
-            x, x0 = slope.points_of(inputs[instance]), slope.points_of(origins[instance, background])
+            x, x0 = slope.embed(inputs[instance]), slope.embed(origins[instance, background])
             total, at_nodes = 0.0, []
             together = max(1, slope.rows // len(instance))  # nodes per pass
             for start in range(0, steps + 2, together):
@@ -271,7 +271,7 @@ def expected_gradients(
     instance_of_row, row = np.divmod(rows, M)
     with open_slope(game.model, inputs, targets) as slope:
         for instance, sample in _cut_passes(n, samples, slope.rows):
-            x, x0 = slope.points_of(inputs[instance]), slope.points_of(origins[instance, drawn[instance, sample]])
+            x, x0 = slope.embed(inputs[instance]), slope.embed(origins[instance, drawn[instance, sample]])
             index = fractions[instance, sample].reshape(-1, *[1] * (x.ndim - 1))
             change = slope.gradient(x0 + index * (x - x0), instance)[0].astype(np.float64) * (x - x0)
             _add_runs(totals, instance, slope.sum_embeddings(change))
@@ -295,14 +295,14 @@ def smooth_grad(
     """Return the saliency of noisy copies' mean gradient (Smilkov et al. 2017); noise: a share of the input's range."""
     generators = _seed_generators(seed, instances)
     with open_slope(game.model, inputs, targets) as slope:
-        shape = slope.points_of(inputs[:1]).shape[1:]
+        shape = slope.embed(inputs[:1]).shape[1:]
         removable = game.features.cells >= 0  # no noise on padding
         if slope.tokens:
             removable = np.broadcast_to(removable[:, None], shape)
         total = np.zeros((len(inputs), *shape))
         for instance, _ in _cut_passes(len(inputs), samples, slope.rows):
             rows, first, counts = np.unique(instance, return_index=True, return_counts=True)
-            clean = slope.points_of(inputs[rows])
+            clean = slope.embed(inputs[rows])
             scale = noise * np.ptp(clean[:, removable], axis=1)
             drawn = [generators[i].standard_normal((k, *shape), np.float32) for i, k in zip(rows, counts, strict=True)]
             drawn = np.concatenate(drawn) * removable * np.repeat(scale, counts).reshape(-1, *[1] * len(shape))
@@ -319,10 +319,10 @@ def _iterate_gradients(
     """Yield ∂F/∂points and points of each pass, the latter minus the mean of `origins` (n, M, *input shape)."""
     for start in range(0, len(inputs), slope.rows):
         instance = np.arange(start, min(start + slope.rows, len(inputs)))
-        points = slope.points_of(inputs[instance])
+        points = slope.embed(inputs[instance])
         gradient, _ = slope.gradient(points, instance)
         if origins is not None:
-            points = points - np.stack([slope.points_of(rows).mean(0) for rows in origins[instance]])
+            points = points - np.stack([slope.embed(rows).mean(0) for rows in origins[instance]])
         yield gradient, points
 
 
@@ -339,7 +339,7 @@ def _cut_passes(n: int, samples: int, size: int) -> Iterator[tuple[np.ndarray, n
 def _evaluate_rows(slope: Slope, rows: Callable[[slice], np.ndarray], owners: np.ndarray) -> np.ndarray:
     """Return F (m,) of rows in slices, each with the position of its instance."""
     parts = [slice(first, first + slope.rows) for first in range(0, len(owners), slope.rows)]
-    return np.concatenate([slope.gradient(slope.points_of(rows(part)), owners[part])[1] for part in parts])
+    return np.concatenate([slope.gradient(slope.embed(rows(part)), owners[part])[1] for part in parts])
 
 
 def _add_runs(totals: np.ndarray, instance: np.ndarray, added: np.ndarray) -> None:

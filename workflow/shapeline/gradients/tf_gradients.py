@@ -27,7 +27,7 @@ def open_slope(model: Classifier, inputs: np.ndarray, targets: np.ndarray) -> It
     tokens = check_inputs(model, inputs, "tensorflow")
     step = _trace_step(model, inputs, tokens)
 
-    def points_of(rows: np.ndarray) -> np.ndarray:
+    def embed_rows(rows: np.ndarray) -> np.ndarray:
         return _embed(model, rows, tokens)
 
     def gradient(at: np.ndarray, instance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -35,7 +35,7 @@ def open_slope(model: Classifier, inputs: np.ndarray, targets: np.ndarray) -> It
         gradients, log_p = step(at, *arguments)
         return gradients.numpy(), log_p.numpy()
 
-    yield Slope(points_of, gradient, choose_batch_size(points_of(inputs[:1]).shape, model), tokens)
+    yield Slope(embed_rows, gradient, choose_batch_size(embed_rows(inputs[:1]).shape, model), tokens)
 
 
 def _embed(model: Classifier, rows: np.ndarray, tokens: bool) -> np.ndarray:
@@ -95,13 +95,13 @@ def grad_cam(
     layer = check_layer(model, inputs, layer, layers, convolutions)
     step = _trace_cam(model, layer, layers[layer], inputs.shape[1:])
 
-    def maps_of(part: slice) -> np.ndarray:
+    def compute_maps(part: slice) -> np.ndarray:
         weighted = step(inputs[part].astype(np.float32), targets[part].astype(np.int32))
         if weighted is None:
             raise describe_missing_map(model, layer, convolutions)
         return weighted.numpy()
 
-    return score_maps(game, inputs, maps_of, signed), 1
+    return score_maps(game, inputs, compute_maps, signed), 1
 
 
 def _trace_cam(model: Classifier, name: str, layer: keras.layers.Layer, shape: tuple[int, ...]) -> Callable:

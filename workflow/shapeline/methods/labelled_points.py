@@ -41,7 +41,7 @@ def score_points(
         _flatten(known.inputs),
         known.labels,
         regression=_is_regression(dataset),
-        point_labels=_labels_of(dataset, instances),
+        point_labels=_get_labels(dataset, instances),
         device=device,
         **parameters,
     )
@@ -81,7 +81,7 @@ def score_queried_points(
                 point_labels=label[None],
                 **parameters,
             )
-            for point, instance, label in zip(_flatten(inputs), instances, _labels_of(dataset, instances), strict=True)
+            for point, instance, label in zip(_flatten(inputs), instances, _get_labels(dataset, instances), strict=True)
         ]
     )
     return (pool(influence.reshape(inputs.shape), features), np.array(counts), {"warning": _warn(influence, NO_WEIGHT)})
@@ -131,7 +131,7 @@ def score_pairs(
     all_points: bool = False,
 ) -> tuple[np.ndarray, int, dict]:
     """Return `counterfactual` summed over each feature's cells, unsigned (n, d), of a class."""
-    known, labels = _select_complete(dataset, all_points), _labels_of(dataset, instances)
+    known, labels = _select_complete(dataset, all_points), _get_labels(dataset, instances)
     X = _flatten(known.inputs)
     if _is_regression(dataset):
         influence = np.tile(measure(X, known.labels), (len(labels), 1))
@@ -165,7 +165,7 @@ def _is_regression(dataset: Dataset) -> bool:
     return dataset.card.get("task") == "regression"
 
 
-def _labels_of(dataset: Dataset, instances: Sequence[int]) -> np.ndarray:
+def _get_labels(dataset: Dataset, instances: Sequence[int]) -> np.ndarray:
     """Return the labels (n,) of instances by their ids."""
     order = np.argsort(dataset.ids)
     return dataset.labels[order[np.searchsorted(dataset.ids, instances, sorter=order)]]

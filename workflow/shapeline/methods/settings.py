@@ -82,14 +82,14 @@ class MethodSettings:
 
     def design(self, features: Features, budget: float | None, seed: int, keep: bool = True) -> Design:
         """Return the design on these features; keep: cache it for equal settings."""
-        graph = self._graph_of(features)
+        graph = self._build_graph(features)
         if keep and graph is None:
             return _build_cached(self, tuple(features.shape), budget, seed)
         return self.build(features.shape, budget, seed, graph)
 
     def size(self, features: Features, budget: float | None, seed: int) -> Size:
         """Return the size of the design, built once for equal settings and dropped: it can take gigabytes."""
-        if self._graph_of(features) is None:
+        if self._build_graph(features) is None:
             return _size(self, tuple(features.shape), budget, seed)
         return _measure_size(self.design(features, budget, seed))
 
@@ -152,7 +152,7 @@ class MethodSettings:
         values = {name: getattr(self.parameters, name) for name in sorted(names)}
         return values | values.pop("parameters", {})
 
-    def _graph_of(self, features: Features) -> "networkx.Graph | None":
+    def _build_graph(self, features: Features) -> "networkx.Graph | None":
         """Return the graph of the features, if the method uses it."""
         uses_graph = "graph" in (*self.method.parameters.model_fields, *(self.method.argument_names or ()))
         is_default = getattr(self.parameters, "graph", "features") == "features"
