@@ -155,7 +155,7 @@ SMOKE = {
     },
 }
 # Bounds of `scale: smoke`: synthetic images, sizes of an ablation, and the budget of a method.
-SMOKE_PICTURES, SMOKE_SIZES = 400, 20
+SMOKE_IMAGES, SMOKE_SIZES = 400, 20
 SMOKE_MOST = {"evaluations": 64, "samples": 10, "permutations": 20}
 
 
@@ -166,7 +166,7 @@ def _shrink(config: Config) -> Config:
     for name, dataset in small["datasets"].items():
         source = SOURCES.get(config.datasets[name].source)
         if source and source.count:
-            dataset["count"] = min(SMOKE_PICTURES, dataset.get("count", source.count))
+            dataset["count"] = min(SMOKE_IMAGES, dataset.get("count", source.count))
     for model in small["models"].values():
         training = model.get("training", {})
         model["training"] = {**training, "epochs": min(2, training.get("epochs", 2))}

@@ -203,7 +203,7 @@ def _check_folder(where: str, model: Model, config: Config) -> Iterator[str]:
         return
     if kind == "image":
         shape = checks.input_shape(source, dataset) if source else None
-        if problem := shape and folders.unfit_pictures(model.source, shape):
+        if problem := shape and folders.find_image_problem(model.source, shape):
             yield f"{where}.source: {problem}"
     elif dataset and not folders.names_folder(dataset.tokenizer):
         yield (

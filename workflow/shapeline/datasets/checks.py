@@ -15,7 +15,7 @@ from shapeline.datasets.archive import MAX_PIXELS
 from shapeline.datasets.csv_file import PLAIN, CsvFormat
 from shapeline.datasets.entries import REFUSED, TOKENIZER, Positive, Strict, parse
 from shapeline.datasets.registry import SOURCES, Source, adapt_to_task, find_source
-from shapeline.datasets.sources import expand, is_own
+from shapeline.datasets.sources import expand, names_function
 from shapeline.errors import ShapelineError, nearest
 
 TEXT_SETTINGS = ("unit", "length", "vocabulary", "tokenizer")
@@ -155,7 +155,7 @@ def read_entry(source: str, settings: Mapping[str, Any]) -> JobDataset:
 def check(dataset: Dataset) -> None:
     """Check a dataset entry without its data: combinations of keys, and names. Raises ShapelineError."""
     source = dataset.source
-    if dataset.count is not None and (is_own(source) or find_source(source).count is None):
+    if dataset.count is not None and (names_function(source) or find_source(source).count is None):
         counted = ", ".join(name for name, known in SOURCES.items() if known.count is not None)
         raise ShapelineError(f"dataset key 'count': source '{source}' has its own records; only {counted} takes it.")
     for key in ("unit", "vocabulary"):
@@ -163,9 +163,9 @@ def check(dataset: Dataset) -> None:
             raise ShapelineError(f"dataset key '{key}': the tokenizer has its own words and tokens; remove the key.")
     if dataset.resize is not None and dataset.size is None:
         raise ShapelineError("dataset key 'resize': it sets how images are resized; add size: [height, width].")
-    _refuse_picture_settings(dataset)
+    _refuse_keys(dataset)
     read_format(dataset)
-    if is_own(source):
+    if names_function(source):
         text_settings(None, dataset)
         return
     entry = adapt_to_task(find_source(source), dataset.task)
@@ -288,11 +288,11 @@ def refuse_text_settings(dataset: Dataset, kind: str) -> None:
             )
 
 
-def _refuse_picture_settings(dataset: Dataset) -> None:
+def _refuse_keys(dataset: Dataset) -> None:
     keys = (*images.KEYS, *COLUMN_SETTINGS, *csv_file.KEYS, "limits")
     changed = [key for key in keys if not dataset.is_default(key)]
     taken = set()
-    if changed and not is_own(dataset.source):
+    if changed and not names_function(dataset.source):
         taken = set(inspect.signature(find_source(dataset.source).read).parameters)
         taken |= {*csv_file.KEYS} if "form" in taken else set()
     for key in changed:

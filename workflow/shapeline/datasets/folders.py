@@ -120,7 +120,7 @@ def normalisation(source: str) -> dict[str, float | list[float]]:
     return {"scale": scale, "mean": mean, "deviation": deviation}
 
 
-def unfit_pictures(source: str, shape: Sequence[int]) -> str | None:
+def find_image_problem(source: str, shape: Sequence[int]) -> str | None:
     """Return why images (channels, height, width) do not fit the model of a folder; None if they do."""
     channels, sides = _count_channels(source), _find_sides(source)
     if shape[0] != channels:
@@ -145,7 +145,7 @@ def changes_its_grid(source: str) -> bool:
     return any(isinstance(config.get(key), list) for key in ("num_heads", "num_attention_heads"))
 
 
-def picture_shape(source: str) -> tuple[int, int, int] | None:
+def find_image_shape(source: str) -> tuple[int, int, int] | None:
     """Return (channels, height, width) of the images of a folder's model; None if any size fits."""
     sides = _find_sides(source)
     return (_count_channels(source), *sides) if sides else None

@@ -89,10 +89,10 @@ def _decode_images(
             folders.add(folder)
         if is_folder:
             return False
-        is_picture = not hidden and file.suffix.lower() in images.SUFFIXES
-        if not is_picture:
+        is_image = not hidden and file.suffix.lower() in images.SUFFIXES
+        if not is_image:
             others.add(file)
-        return is_picture
+        return is_image
 
     with archive.open_files(path, is_wanted, limits) as files:
         for name, stream in files:

@@ -132,14 +132,8 @@ class Dataset:
         if name not in PARTS:
             raise ShapelineError(f"part '{name}' of a dataset: unknown.{nearest(name, PARTS)}")
         rows = np.flatnonzero(self.split == PARTS.index(name))
-        return Dataset(
-            self.inputs[rows],
-            self.labels[rows],
-            self.split[rows],
-            self.ids[rows],
-            self.card,
-            None if self.owners is None else self.owners[rows],
-        )
+        owners = None if self.owners is None else self.owners[rows]
+        return Dataset(self.inputs[rows], self.labels[rows], self.split[rows], self.ids[rows], self.card, owners)
 
     def as_given(self) -> "Dataset":
         """Return the same with the cells of rows in their own types as inputs, for a model that is given such rows."""

@@ -14,7 +14,7 @@ from shapeline.datasets.checks import JobDataset, choose_classes, read_entry, re
 from shapeline.datasets.loading import NAN, TABLE
 from shapeline.datasets.records import check_records, check_texts, read_official, read_own
 from shapeline.datasets.registry import Source, adapt_to_task, find_source
-from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION, is_own
+from shapeline.datasets.sources import PARTS, TEST, TRAIN, VALIDATION, names_function
 from shapeline.errors import ShapelineError
 from shapeline.files import run_checks
 from shapeline.seeds import digest, seed_of
@@ -32,7 +32,7 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     vocabulary is of the training part) and truth.npz. raw_files, but not settings["path"], are verified by checksum.
     The same arguments give the same bytes. Raises ShapelineError, one line.
     """
-    dataset, own = read_entry(source, settings), is_own(source)
+    dataset, own = read_entry(source, settings), names_function(source)
     entry = None if own else adapt_to_task(find_source(source), dataset.task)
     records = read_own(source, dataset.path) if own else read_official(entry, dataset, raw_files)
     where = source if dataset.path is None else f"{source} ({dataset.path})"

@@ -27,11 +27,6 @@ def describe_subset(rows: dict[str, int], official: str) -> str:
     return f"subset: {files} in place of {official}"
 
 
-def is_own(source: str) -> bool:
-    """Return whether the text names a user's function (path/to/file.py:function) and not an entry of SOURCES."""
-    return ".py" in source
-
-
 def names_function(text: str) -> bool:
     """Return whether the text is of the form path/to/file.py:function, whatever the function's name."""
     return ".py:" in text
@@ -105,13 +100,13 @@ def _allow_siblings(text: str, path: Path) -> None:
         sys.path.append(folder)
     for name, file in local_imports(path).items():
         other = getattr(sys.modules.get(name), "__file__", None)
-        if other and _is_own(Path(other), file):
+        if other and _is_other_user_file(Path(other), file):
             raise ShapelineError(
                 f"source '{text}': it imports {file}, and this job already has {other} as '{name}'; rename one of them"
             )
 
 
-def _is_own(loaded: Path, file: Path) -> bool:
+def _is_other_user_file(loaded: Path, file: Path) -> bool:
     """Return whether a loaded module is another file of a user's, and no installed one, which goes first by rights."""
     inside = loaded.resolve()
     ours = (Path(os.__file__).resolve().parent, Path(__file__).resolve().parents[1])

@@ -93,7 +93,7 @@ def _read_text_sizes(source: str, model: Any, card: dict[str, Any]) -> dict[str,
 
 def _read_image_sizes(source: str, card: dict[str, Any]) -> dict[str, Any]:
     """Return the sizes of a network of images. Raises ShapelineError if the images have other sides or channels."""
-    if problem := folders.unfit_pictures(source, card["input_shape"]):
+    if problem := folders.find_image_problem(source, card["input_shape"]):
         raise ShapelineError(f"models: {problem}")
     return folders.normalisation(source)
 

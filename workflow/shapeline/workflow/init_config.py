@@ -77,7 +77,7 @@ def read_model(path: Path) -> Model:
     if kind == "text":
         return Model(source, kind, labels)
     patch = config.get("patch_size")
-    return Model(source, kind, labels, folders.picture_shape(source), patch if isinstance(patch, int) else None)
+    return Model(source, kind, labels, folders.find_image_shape(source), patch if isinstance(patch, int) else None)
 
 
 def _read_onnx(source: str, content: bytes) -> Model:
