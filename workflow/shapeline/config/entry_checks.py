@@ -12,7 +12,7 @@ from shapeline.config.types import Config, Experiment, Model
 from shapeline.datasets import checks, folders, records, sources
 from shapeline.datasets.checks import Dataset
 from shapeline.datasets.entries import USER_FILE
-from shapeline.datasets.registry import PAIRS, SOURCES, WEIGHTS, Source, difference
+from shapeline.datasets.registry import PAIRS, SOURCES, WEIGHTS, Source, find_difference
 from shapeline.datasets.sources import expand, list_arguments
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
 from shapeline.generation import prompts
@@ -78,8 +78,8 @@ def check_other_data(config: Config, name: str, experiment: Experiment) -> Itera
     except ShapelineError:  # reported by the check of the dataset
         return
     any_size = model.source is not None or getattr(ARCHITECTURES.get(model.architecture), "any_size", False)
-    differs = difference(trained, explained, any_size)
-    same = "tokenizer" in trained and "tokenizer" in explained  # `difference` compared them
+    differs = find_difference(trained, explained, any_size)
+    same = "tokenizer" in trained and "tokenizer" in explained  # `find_difference` compared them
     if differs is None and trained.get("unit") == explained.get("unit") == "word" and not same:
         differs = "each dataset of words has a vocabulary of its own"
     if differs:
@@ -90,7 +90,7 @@ def check_other_data(config: Config, name: str, experiment: Experiment) -> Itera
 
 
 def describe_entry(source: Source | None, dataset: Dataset) -> dict:
-    """Return what an entry tells of its data, as `difference` compares it: nothing of a user's function."""
+    """Return what an entry tells of its data, as `find_difference` compares it: nothing of a user's function."""
     if source is None:
         return {}
     facts = {"kind": source.kind, "task": source.task}

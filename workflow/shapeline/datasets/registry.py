@@ -1,4 +1,4 @@
-"""Where data comes from: the table of sources with their official files; what data share with those of a model."""
+"""The registry of sources of data with their official files, and the comparison of data with those of a model."""
 
 import dataclasses
 import hashlib
@@ -45,20 +45,17 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a dataset comes from and what is in it, known before anything is read.
+    """The properties of a source of data that are known before its files are read.
 
-    official_test: the split is the source's own. optional: files that a local copy may lack. unpacked: what a folder
-    holds that is the unpacked archive, or the name of the only file, which a path may then name. subsets: patterns of
-    names of files with some of the rows, which a path may name in place of the official ones, or the folder that it
-    names hold; synthetic: made here.
-    unit, vocabulary: of a text, unless its entry says else. task: "regression" where the labels are numbers, and then
-    there are no classes; "multilabel" where a record may have several. labels: those that it then has, of a source
-    whose entry may ask for that. balanced: of each part as many records of every chosen class as of its rarest are
-    kept, drawn by seed. truth: "masks" or "boxes" where it is known where in an image its class is. count: how many
-    records are made where an entry does not say; None where an entry cannot say. records: as published. words: of a
-    document on average, that its length keeps. ground_truth_words: whether the words that decide a class are known.
-    local: the records are a user's, at the entry's path; input_shape and classes are empty where only they tell.
-    reader: the name of the function in the module.
+    official_test: the source has its own split. optional: official files that a local copy may lack. unpacked: files by
+    which a folder is recognised as the unpacked archive, or the name of the only file, which a path may name. subsets:
+    patterns of names of files that hold some of the rows and may replace the official ones. synthetic: generated here.
+    unit, vocabulary: defaults of a text's tokens. task: "regression" (no classes) or "multilabel" (several labels per
+    record). labels: their names if an entry sets task: multilabel. balanced: each part is sampled by seed to equal class
+    sizes. truth: "masks" or "boxes" if the pixels of a class are known. count: the default number of generated records;
+    None if an entry cannot set it. records: the published number. words: the mean per document after truncation.
+    ground_truth_words: whether the words that decide a class are known. local: the records are in the user's file,
+    which determines input_shape and classes. reader: the name of the function in the module.
     """
 
     name: str
@@ -154,7 +151,7 @@ FIXED_SIZES = ("side", "height", "width", "input_shape")  # of a model that take
 
 
 def describe_card(card: Mapping) -> dict:
-    """Return the same of prepared data."""
+    """Return the properties of prepared data that `find_difference` compares."""
     shape, kind = card["input_shape"], card["kind"]
     facts = {"kind": kind, "task": card.get("task", "classification"), "classes": card["classes"]}
     if kind == "image":
@@ -167,8 +164,8 @@ def describe_card(card: Mapping) -> dict:
     return facts
 
 
-def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
-    """Return in words what keeps a model of some data from explaining others, None if nothing known does."""
+def find_difference(trained: dict, explained: dict, any_size: bool) -> str | None:
+    """Return why a model trained on some data cannot explain other data; None if no known property differs."""
     for name in [key for key in trained if key in explained and not (any_size and key == "size")]:
         own, other = trained[name], explained[name]
         if own == other:
@@ -185,7 +182,7 @@ def difference(trained: dict, explained: dict, any_size: bool) -> str | None:
 def check_explained(sizes: Mapping, trained: Mapping, explained: Mapping) -> None:
     """Raise ShapelineError if the cards of the training and the explained data do not fit."""
     any_size = not set(sizes) & set(FIXED_SIZES)
-    differs = difference(describe_card(trained), describe_card(explained), any_size)
+    differs = find_difference(describe_card(trained), describe_card(explained), any_size)
     if differs:
         raise ShapelineError(
             f"dataset '{explained['name']}' cannot be explained by a model trained on '{trained['name']}': "
