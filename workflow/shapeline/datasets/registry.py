@@ -51,7 +51,7 @@ class Source:
     which a folder is recognised as the unpacked archive, or the name of the only file, which a path may name. subsets:
     patterns of names of files that hold some of the rows and may replace the official ones. synthetic: generated here.
     unit, vocabulary: defaults of a text's tokens. task: "regression" (no classes) or "multilabel" (several labels per
-    record). labels: their names if an entry sets task: multilabel. balanced: each part is sampled by seed to equal class
+    record). labels: their names under task: multilabel. balanced: each part is sampled by seed to equal class
     sizes. truth: "masks" or "boxes" if the pixels of a class are known. count: the default number of generated records;
     None if an entry cannot set it. records: the published number. words: the mean per document after truncation.
     ground_truth_words: whether the words that decide a class are known. local: the records are in the user's file,
