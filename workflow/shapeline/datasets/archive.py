@@ -20,16 +20,16 @@ from pydantic import BaseModel
 
 from shapeline.errors import ShapelineError, nearest, shorten_name
 
-MEGA = 1e6
-MEMBER, PIXELS = 128.0, 50.0  # megabytes, megapixels
-FLOOR, RATIO = 500.0, 50  # megabytes in all, or so many times the archive where that is more
+MB = 1e6
+MEMBER_LIMIT, PIXEL_LIMIT = 128.0, 50.0  # megabytes, megapixels
+MIN_TOTAL, MAX_RATIO = 500.0, 50  # megabytes in all, or so many times the archive where that is more
 MAX_PIXELS = 178.0  # that Pillow decodes
 ZIP = b"PK\x03\x04", b"PK\x05\x06"  # a tar may begin with PK, the name of its first member
 GZIP, XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
-END = 1024  # zero bytes, with which a tar ends
-CHUNK = 1 << 20
-HEADERS = 1 << 20  # bytes that the headers of one member of a tar may take
-DAMAGES = (
+TAR_END = 1024  # zero bytes, with which a tar ends
+CHUNK_BYTES = 1 << 20
+MAX_HEADER_BYTES = 1 << 20  # bytes that the headers of one member of a tar may take
+DAMAGE_ERRORS = (
     *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError),
     NotImplementedError,  # a way of compression that zipfile does not know
 )
@@ -39,56 +39,56 @@ DAMAGES = (
 class Limits:
     """Megabytes of a member and of all of an archive (None: by the archive's own size), megapixels of an image."""
 
-    member: float = MEMBER
+    member: float = MEMBER_LIMIT
     total: float | None = None
-    pixels: float = PIXELS
+    pixels: float = PIXEL_LIMIT
 
     def refuse_member(self, where: str, size: float) -> None:
         """Raise ShapelineError for a member or file that is larger than allowed."""
-        if size > self.member * MEGA:
+        if size > self.member * MB:
             raise ShapelineError(
-                f"{where}: has {size / MEGA:,.1f} MB unpacked and the limit is {self.member:g}; set "
+                f"{where}: has {size / MB:,.1f} MB unpacked and the limit is {self.member:g}; set "
                 f"{_name_limit('member', size)}, or remove it."
             )
 
     def most(self, path: Path) -> float:
         """Return the bytes that an archive may hold in all."""
-        return MEGA * self.total if self.total else max(FLOOR * MEGA, RATIO * path.stat().st_size)
+        return MB * self.total if self.total else max(MIN_TOTAL * MB, MAX_RATIO * path.stat().st_size)
 
     def refuse_total(self, path: Path, size: float) -> None:
         """Raise ShapelineError for an archive with a larger content than allowed."""
         if size > (most := self.most(path)):
             raise ShapelineError(
-                f"{path}: holds more than {most / MEGA:,.0f} MB unpacked, which is the limit for an archive of "
-                f"{path.stat().st_size / MEGA:,.1f} MB; set {_name_limit('total', size)} if you know where it is from."
+                f"{path}: holds more than {most / MB:,.0f} MB unpacked, which is the limit for an archive of "
+                f"{path.stat().st_size / MB:,.1f} MB; set {_name_limit('total', size)} if you know where it is from."
             )
 
     def refuse_pixels(self, where: str, width: int, height: int) -> None:
         """Raise ShapelineError for an image of more pixels than allowed."""
-        if width * height > self.pixels * MEGA:
+        if width * height > self.pixels * MB:
             raise ShapelineError(
                 f"{where}: has {width:,} x {height:,} pixels and the limit is {self.pixels:g} million; make it "
                 f"smaller, or set {_name_limit('pixels', width * height)}."
             )
 
 
-USUAL = Limits()
+DEFAULT_LIMITS = Limits()
 
 
 def _name_limit(name: str, needed: float) -> str:
     """Return the key that mends it; pixels have a highest limit of their own."""
-    enough = math.ceil(needed / MEGA)
+    enough = math.ceil(needed / MB)
     return f"limits: {{{name}: {min(enough, MAX_PIXELS) if name == 'pixels' else enough:g}}}"
 
 
-def of(limits: BaseModel | None, **usual: float) -> Limits:
+def choose_limits(limits: BaseModel | None, **usual: float) -> Limits:
     """Return the limits of a dataset's key, by default those of its source (usual)."""
     return Limits(**usual | (limits.model_dump(exclude_none=True) if limits else {}))
 
 
 @contextlib.contextmanager
 def open_files(
-    path: Path, wanted: Callable[[str], bool], limits: Limits = USUAL
+    path: Path, wanted: Callable[[str], bool], limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[Iterator[tuple[str, BinaryIO]]]:
     """Yield (name, stream) of the wanted files of an archive or folder; a stream lasts until the next.
 
@@ -109,9 +109,9 @@ def open_files(
                 yield _open_archive_files(path, tape, wanted, limits)
                 # To the end: a cut between two members shows only there, and so does the checksum.
                 tape.left = math.inf
-                while tape.read(CHUNK):
+                while tape.read(CHUNK_BYTES):
                     pass
-    except DAMAGES as error:
+    except DAMAGE_ERRORS as error:
         raise ShapelineError(
             f"{path}: the archive is truncated or damaged ({shorten_name(error)}); get it again."
         ) from error
@@ -121,14 +121,14 @@ def open_files(
         ) from error
 
 
-def read_file(path: Path, limits: Limits = USUAL) -> bytes:
+def read_file(path: Path, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """Return the content of one file, unpacked where it is compressed by gzip or xz; raise ShapelineError."""
     try:
         start, _ = _read_ends(path)
         opener = lzma.open if start == XZ else gzip.open if start[:2] == GZIP else open
         with opener(path, "rb") as stream:
-            content = stream.read(int(limits.member * MEGA) + 1)
-    except DAMAGES as error:
+            content = stream.read(int(limits.member * MB) + 1)
+    except DAMAGE_ERRORS as error:
         raise ShapelineError(f"{path}: truncated or damaged ({shorten_name(error)}); get it again.") from error
     except OSError as error:
         raise ShapelineError(
@@ -141,7 +141,7 @@ def read_file(path: Path, limits: Limits = USUAL) -> bytes:
 def _read_ends(path: Path) -> tuple[bytes, bytes]:
     with open(path, "rb") as stream:
         start = stream.read(6)
-        stream.seek(max(0, stream.seek(0, 2) - END))
+        stream.seek(max(0, stream.seek(0, 2) - TAR_END))
         return start, stream.read()
 
 
@@ -150,7 +150,8 @@ def _unzip(path: Path, start: bytes, end: bytes) -> BinaryIO:
         return lzma.open(path)
     if start[:2] == GZIP:
         return gzip.open(path)
-    if end != bytes(END):  # a plain tar has no checksum, and tarfile takes one that is cut between members for whole
+    # A plain tar has no checksum, and tarfile takes one that is cut between members for whole.
+    if end != bytes(TAR_END):
         raise tarfile.ReadError("neither a zip nor a tar with its end")
     return open(path, "rb")
 
@@ -181,7 +182,7 @@ def _open_archive_files(
                 tape.left = math.inf
                 yield member.name, archive.extractfile(member)
             archive.members.clear()  # it remembers every member, and there may be 100,000
-            tape.left = HEADERS
+            tape.left = MAX_HEADER_BYTES
 
 
 def _open_zip_files(
@@ -214,7 +215,7 @@ class Tape:
 
     def __init__(self, path: Path, stream: BinaryIO, limits: Limits):
         self._path, self._stream, self._limits = path, stream, limits
-        self.left = float(HEADERS)
+        self.left = float(MAX_HEADER_BYTES)
 
     def tell(self) -> int:
         return self._stream.tell()
@@ -246,7 +247,7 @@ class Pieces(io.RawIOBase):
         return True
 
     def readinto(self, buffer) -> int:
-        content = self._stream.read(min(len(buffer), CHUNK))
+        content = self._stream.read(min(len(buffer), CHUNK_BYTES))
         buffer[: len(content)] = content
         return len(content)
 

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from shapeline.datasets import archive, images
-from shapeline.datasets.archive import Limits, of, open_binary, read_named_rows
+from shapeline.datasets.archive import Limits, choose_limits, open_binary, read_named_rows
 from shapeline.datasets.images import UNREADABLE, Annotation
 from shapeline.datasets.sources import PARTS, TEST, TRAIN, describe_subset
 from shapeline.errors import ShapelineError, nearest
@@ -40,7 +40,7 @@ def read_folder(
     on_decode_error: "skip" leaves out what cannot be decoded. Raises ShapelineError.
     """
     (path,) = paths.values()
-    allowed = of(limits)
+    allowed = choose_limits(limits)
     decode = functools.partial(images.decode, size=size, resize=resize, color=color, limits=allowed)
     kept, folders, others, unreadable = _decode_images(path, decode, on_decode_error, allowed)
     if not kept:
@@ -185,7 +185,7 @@ def read_fer(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
         with open_binary(path) as stream:
             faces = list(_read_face_rows(str(path), stream, skipped))
     else:
-        faces, allowed = [], of(limits, member=1000)  # the table is 301 MB, and never in memory as one
+        faces, allowed = [], choose_limits(limits, member=1000)  # the table is 301 MB, and never in memory as one
 
         def is_wanted(name: str) -> bool:
             return name.split("/")[-1] == FACES_CSV or _find_face(name) is not None
@@ -290,9 +290,9 @@ def read_cifar10(paths: dict[str, Path], limits: BaseModel | None = None) -> dic
     if path.is_dir() and not any((path / name).exists() for name in BATCHES):
         return _read_subset(
             {file: part for word, part in CIFAR_PARTS.items() for file in sorted(path.glob(f"*{word}*.bin*"))},
-            of(limits),
+            choose_limits(limits),
         )
-    with archive.open_files(path, lambda name: name.split("/")[-1] in BATCHES, of(limits)) as files:
+    with archive.open_files(path, lambda name: name.split("/")[-1] in BATCHES, choose_limits(limits)) as files:
         contents = {name.split("/")[-1]: stream.read() for name, stream in files}
     for name in BATCHES:
         if name not in contents:
@@ -362,7 +362,7 @@ def read_lisa(
     official file name -> the archive or its folder; "sample-" pieces repeat frames. Raises ShapelineError.
     """
     (path,) = paths.values()
-    allowed = of(limits)
+    allowed = choose_limits(limits)
     frames: set[str] = set()
     boxes: dict[str, list] = {}  # of each frame that has some
     files_of: dict[str, str] = {}  # of each sequence, its file of boxes

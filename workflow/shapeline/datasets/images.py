@@ -19,12 +19,12 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from shapeline.datasets import archive
-from shapeline.datasets.archive import USUAL, Limits
+from shapeline.datasets.archive import DEFAULT_LIMITS, Limits
 from shapeline.errors import ShapelineError
 
 FILE = "truth.npz"
 CLIPPED, EMPTY = "boxes_clipped", "boxes_outside_left_out"
-DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+DAMAGE_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 def truth(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]) -> np.ndarray:
@@ -176,7 +176,7 @@ def _read_truth(
                 stored = dict(loaded)
     except FileNotFoundError as error:
         raise ShapelineError(f"{error.filename}: is missing; {again}.") from error
-    except DAMAGE as error:
+    except DAMAGE_ERRORS as error:
         raise ShapelineError(f"{folder / FILE}: damaged ({error}); {again}.") from error
     if not stored:
         raise ShapelineError(
@@ -213,7 +213,7 @@ def decode(
     size: tuple[int, int] | None = None,
     resize: str = "resize",
     color: str = "rgb",
-    limits: Limits = USUAL,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> np.ndarray:
     """Return a JPEG or PNG as (channels, height, width) uint8, turned as its camera says.
 
@@ -273,7 +273,7 @@ def read_annotated(
     size: list[int],
     resize: str,
     on_decode_error: str,
-    limits: Limits = USUAL,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> dict:
     """Return a reader's images (n, 3, height, width) uint8 and boxes in their pixels; `kept`: positions in `asked`.
 

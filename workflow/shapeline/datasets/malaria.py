@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from shapeline.datasets import archive, images
-from shapeline.datasets.archive import of
+from shapeline.datasets.archive import choose_limits
 from shapeline.datasets.images import Annotation
 from shapeline.datasets.sources import TEST, TRAIN, VALIDATION
 from shapeline.errors import ShapelineError, nearest, shorten_name
@@ -38,7 +38,7 @@ def read(
     labels (n, 2), trophozoite and ring. Raises ShapelineError.
     """
     (path,) = paths.values()
-    allowed = of(limits)
+    allowed = choose_limits(limits)
     listed: dict[str, list] = {}
     with archive.open_files(path, lambda name: PurePosixPath(name).name in PARTS, allowed) as files:
         for name, stream in files:

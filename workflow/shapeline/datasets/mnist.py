@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from shapeline.datasets import archive
-from shapeline.datasets.archive import USUAL, Limits
+from shapeline.datasets.archive import DEFAULT_LIMITS, Limits
 from shapeline.datasets.registry import file_digest
 from shapeline.errors import ShapelineError
 
@@ -29,7 +29,7 @@ def read(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     inputs, labels, split = [], [], []
     for part, prefix in ((0, "train"), (2, "t10k")):
         image_path, label_path = paths[f"{prefix}-images-idx3-ubyte.gz"], paths[f"{prefix}-labels-idx1-ubyte.gz"]
-        allowed = archive.of(limits)
+        allowed = archive.choose_limits(limits)
         images, digits = read_idx(image_path, IMAGES, allowed), read_idx(label_path, LABELS, allowed)
         if images.shape[1:] != (SIDE, SIDE):
             height, width = images.shape[1:]
@@ -51,7 +51,7 @@ def read(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     return {"inputs": np.concatenate(inputs), "labels": np.concatenate(labels), "split": np.concatenate(split)}
 
 
-def read_idx(path: Path, magic: int, limits: Limits = USUAL) -> np.ndarray:
+def read_idx(path: Path, magic: int, limits: Limits = DEFAULT_LIMITS) -> np.ndarray:
     """Return the array of unsigned bytes of an IDX file with this `magic`. Raises ShapelineError for a damaged file."""
     content = archive.read_file(path, limits)
     n_dimensions = magic & 0xFF

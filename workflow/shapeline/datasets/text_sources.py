@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from shapeline.datasets import archive
-from shapeline.datasets.archive import of
+from shapeline.datasets.archive import choose_limits
 from shapeline.datasets.sources import TEST, TRAIN, describe_subset
 from shapeline.errors import ShapelineError
 
@@ -37,7 +37,7 @@ def read_agnews(paths: dict[str, Path], limits: BaseModel | None = None) -> dict
     texts, labels, split = [], [], []
     for name, part in FILES.items():
         if name in paths:
-            stream = io.BytesIO(archive.read_file(paths[name], of(limits)))
+            stream = io.BytesIO(archive.read_file(paths[name], choose_limits(limits)))
             for label, pieces in read_labelled_rows(str(paths[name]), stream, AGNEWS_COLUMNS, 4):
                 texts.append(" ".join(filter(None, pieces)))
                 labels.append(label)
@@ -59,7 +59,7 @@ def read_imdb(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     """
     (path,) = paths.values()
     reviews = []
-    with archive.open_files(path, lambda name: _locate_review(name) is not None, of(limits)) as files:
+    with archive.open_files(path, lambda name: _locate_review(name) is not None, choose_limits(limits)) as files:
         for name, stream in files:
             document = stream.read().decode("utf-8", "surrogateescape")
             reviews.append((*_locate_review(name), document.replace("<br />", " ")))
@@ -81,7 +81,7 @@ def read_polarity(paths: dict[str, Path], limits: BaseModel | None = None) -> di
     """Return sentences of Pang & Lee (2005), negative first, without a split; in UTF-8 or Windows-1252."""
     (path,) = paths.values()
     sentences_of = {}
-    with archive.open_files(path, lambda name: name.split("/")[-1] in POLARITY_FILES, of(limits)) as files:
+    with archive.open_files(path, lambda name: name.split("/")[-1] in POLARITY_FILES, choose_limits(limits)) as files:
         for name, stream in files:
             content = stream.read()
             try:
@@ -112,7 +112,7 @@ def read_yahoo(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
     if is_subset:
         parts = {file.name: part for word, part in WORDS.items() for file in sorted(path.glob(f"*{word}*.csv"))}
     records: dict[str, tuple[list[str], list[int]]] = {}
-    allowed = of(limits, member=2000)  # training rows are 760 MB, and never in memory as one
+    allowed = choose_limits(limits, member=2000)  # training rows are 760 MB, and never in memory as one
     with archive.open_files(path, lambda name: name.split("/")[-1] in parts, allowed) as files:
         for name, stream in files:
             texts, labels = records.setdefault(name.split("/")[-1], ([], []))
