@@ -216,7 +216,8 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
         if dataset.source == entry_checks.PROMPTS:
             yield from entry_checks.check_prompt_file(name, config)
             continue
-        for rule in entry_checks.DATASET_RULES:
+        # A key that is left out for its mistake would cause others.
+        for rule in () if ("datasets", name) in mistaken else entry_checks.DATASET_RULES:
             yield from rule(f"datasets.{name}", dataset)
     for name, model in config.models.items():
         yield from entry_checks.check_language_model(name, config)
