@@ -284,21 +284,21 @@ def _count_players(game: object, n_players: object, names: object) -> int:
         raise ShapelineError(
             f"{WHERE}: game is {name_type(game)}; give a function from coalitions (K, n_players) to values (K,)"
         )
-    own = getattr(game, "n_players", None)
-    if n_players is None and own is None:
+    declared = getattr(game, "n_players", None)
+    if n_players is None and declared is None:
         if not isinstance(names, list | tuple):
             raise ShapelineError(f"{WHERE}: n_players is missing; give their number, or a list of player_names")
         n_players = len(names)
-    n = check_integer(WHERE, "n_players", own if n_players is None else n_players, 1)
-    if own is not None and n != own:
-        raise ShapelineError(f"{WHERE}: n_players is {n} and the game has {own} players; leave n_players out")
+    n = check_integer(WHERE, "n_players", declared if n_players is None else n_players, 1)
+    if declared is not None and n != declared:
+        raise ShapelineError(f"{WHERE}: n_players is {n} and the game has {declared} players; leave n_players out")
     return n
 
 
 def _read_attribute(game: object, name: str) -> object:
     """Return an attribute of a game; None where it is missing or unreadable."""
-    own = getattr(game, name, None)
-    return own if isinstance(own, str | list | tuple) else None
+    value = getattr(game, name, None)
+    return value if isinstance(value, str | list | tuple) else None
 
 
 def _outputs(values: Values, n: int, given: object) -> tuple[str, ...]:

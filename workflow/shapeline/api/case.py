@@ -31,6 +31,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
 from shapeline.models import adapters
 from shapeline.models.classifier import OUTPUTS, PROBES, Classifier, function_predictions, function_probabilities
+from shapeline.report.formatting import format_count
 from shapeline.seeds import seed_of
 
 MAX_ROWS = 100  # of a background; larger ones are sampled
@@ -119,10 +120,10 @@ class Case:
         """Return the metadata of the explanations."""
         given, game, m = self.given, self.game, len(self.positions)
         features, names = [None] * m, [()] * m
-        for own, indices in self.buckets:
-            shared = list_names(own)
+        for group, indices in self.buckets:
+            shared = list_names(group)
             for index in indices:
-                features[index] = own
+                features[index] = group
                 names[index] = tuple(given.shown[self.positions[index]]) if given.has_words else shared
         rows = 1 if game.reference.own else len(game.reference.rows)
         inputs = Metadata(features=given.instances, names=given.instances, data=given.shown, instances=given.instances)
@@ -171,7 +172,7 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     default_value = PREDICTION if classifier.task == "regression" else default_value
     backend = _calibrate_backend(classifier, given.inputs, baseline)
     game = Game(classifier, baseline, None, wanted.value or default_value, backend)
-    buckets = [(own, np.flatnonzero(np.isin(positions, members))) for own, members in buckets_of_inputs]
+    buckets = [(group, np.flatnonzero(np.isin(positions, members))) for group, members in buckets_of_inputs]
     sample_keys = _seed_rows(given)[positions]
     return Case(given, game, positions, targets, sample_keys, buckets, described, classes.names, wanted.seed)
 
@@ -302,7 +303,7 @@ def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Refere
     """Return the baseline of masked features, and its description."""
     tokens = given.kind == "text"
     if given.reference is not None:
-        return Reference(given.reference), f"the given reference, {_format_counts(len(given.reference), 'row')}"
+        return Reference(given.reference), f"the given reference, {format_count(len(given.reference), 'row')}"
     if given.kind == "text" and given.take is not None:
         baseline = np.full((1, *given.inputs.shape[1:]), ABSENT, np.int32)
         return Reference(baseline), f"the word {reference!r}" if reference else "masked words are deleted"
@@ -330,20 +331,16 @@ def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Refere
     if kind == "background":
         count = min(len(rows), MAX_ROWS) if whole else chosen["rows"]
         reference, noun = {"kind": kind, "rows": count}, "input" if given.background is None else "background row"
-        described = _format_counts(count, noun)
+        described = format_count(count, noun)
         if count < len(rows):
             described = f"{count} of {len(rows):,} {noun}s (sampled with seed {seed})"
     data = SimpleNamespace(inputs=rows, split=np.zeros(len(rows), np.uint8), card=given.card)
     if isinstance(described, str | dict) and described == reference:
         described = f"{kind} of {source}" if kind != "pad" else "padding"
-        described += f", {_format_counts(chosen['rows'], 'row')}" if "rows" in chosen else ""
+        described += f", {format_count(chosen['rows'], 'row')}" if "rows" in chosen else ""
     reference = "mean_image" if kind == "mean" and given.has_no_channels else reference  # of each cell of a series
     built = references.build(reference, data, seed)
     return built, described
-
-
-def _format_counts(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 class ModelGame:

@@ -94,11 +94,11 @@ def check_entry(method: str, parameters: dict, budget: float | dict, where: str 
         if first["type"] != "extra_forbidden":
             raise ShapelineError(f"{method}: {key}: {first['msg']}; give another value.") from None
         allowed = [name for name in METHODS[method].parameters.model_fields if name not in ("method", *BUDGET_KEYS)]
-        own = f".{nearest(key, [*allowed, *ARGUMENTS])}"
-        if "Did you mean" not in own:
+        hint = f".{nearest(key, [*allowed, *ARGUMENTS])}"
+        if "Did you mean" not in hint:
             spend = "; set the cost by evaluations= or budget=." if METHODS[method].sampled else "; leave it out."
-            own = f".{nearest(key, allowed)}" if allowed else spend
-        raise ShapelineError(f"{method}: there is no parameter '{key}'{own}") from None
+            hint = f".{nearest(key, allowed)}" if allowed else spend
+        raise ShapelineError(f"{method}: there is no parameter '{key}'{hint}") from None
     return settings
 
 

@@ -214,7 +214,7 @@ def _exact(case: Case, notes: list[str]) -> Explanation | None:
     """Return the exact Shapley values of all inputs; None, with a note, where they cost too much."""
     reference = case.game.reference
     n_rows = 1 if reference.own else len(reference.rows)
-    cost = sum(2.0**own.d * len(indices) for own, indices in case.buckets) * n_rows
+    cost = sum(2.0**features.d * len(indices) for features, indices in case.buckets) * n_rows
     if cost > MAX_ROWS:
         limit = "reduce instances or background rows" if cost < 10 * MAX_ROWS else f"the limit is {MAX_ROWS:,}"
         notes.append(f"The exact values would cost {cost:,.3g} model rows, so no error is measured; {limit}.")
@@ -226,16 +226,16 @@ def _measure_methods(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explan
     """Return the metrics in long format, with a column of methods."""
     parts = []
     truth = None if exact is None else stored.build_rows(exact)
-    for entry, own in rows.items():
+    for entry, frame in rows.items():
         if truth is not None:
-            parts.append(error.measure(own, truth, seed=case.seed, scale_free=entry == CONTROL).assign(method=entry))
+            parts.append(error.measure(frame, truth, seed=case.seed, scale_free=entry == CONTROL).assign(method=entry))
     if case.game.model.task == "regression":
         notes.append("A regression has no log-odds, so deletion and insertion AUC are not measured.")
     else:
         game = case.game if len(case.buckets) > 1 else case.game.having(features=case.buckets[0][0])
         try:
-            for entry, own in rows.items():
-                curves = log_odds.measure(own, game, case.inputs, case.buckets, case.seed)
+            for entry, frame in rows.items():
+                curves = log_odds.measure(frame, game, case.inputs, case.buckets, case.seed)
                 parts.append(curves[curves["x"].isna()].assign(method=entry))
         except ShapelineError as failure:  # for probabilities of 0 or 1
             reason = str(failure).removeprefix("engine: ").partition(";")[0]  # without the fix, which is not possible

@@ -170,29 +170,23 @@ class Explanation(Record):
                 if isinstance(name, str) and name not in names:
                     raise ShapelineError(f"explanation: there is no feature '{name}'.{nearest(name, names)}")
             selected = [names.index(name) if isinstance(name, str) else name for name in selected]
-        kept = np.atleast_1d(np.arange(len(names))[selected])
-        remaining = tuple(names[index] for index in kept)
+        indices = np.atleast_1d(np.arange(len(names))[selected])
+        remaining = tuple(names[index] for index in indices)
         about, data = self.about, self.about.data
         if isinstance(data, pd.DataFrame) and set(remaining) <= set(data):
             data = data[list(remaining)]
         elif isinstance(data, np.ndarray) and data.shape[1:] == (len(names),):
-            data = data[:, kept]
-        features = [one and _select_features(one, kept, remaining) for one in about.features]
+            data = data[:, indices]
+        features = [one and _select_features(one, indices, remaining) for one in about.features]
         about = dataclasses.replace(about, names=[remaining] * len(self), features=features, data=data)
-        flat = _flatten(self.scores)[:, kept]
-        spread = None if self.standard_error is None else _flatten(self.standard_error)[:, kept]
+        flat = _flatten(self.scores)[:, indices]
+        spread = None if self.standard_error is None else _flatten(self.standard_error)[:, indices]
         pairs, of_pairs = (
-            None if one is None else _select_pairs(one, len(names), kept)
+            None if one is None else _select_pairs(one, len(names), indices)
             for one in (self.interaction_values, self.interactions_standard_error)
         )
-        return dataclasses.replace(
-            self,
-            scores=flat,
-            standard_error=spread,
-            interaction_values=pairs,
-            interactions_standard_error=of_pairs,
-            about=about,
-        )
+        interactions = {"interaction_values": pairs, "interactions_standard_error": of_pairs}
+        return dataclasses.replace(self, scores=flat, standard_error=spread, about=about, **interactions)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per instance and feature: instance, target, feature, value (of columns), score and half, the
@@ -354,9 +348,9 @@ def _flatten(scores: np.ndarray) -> np.ndarray:
     return scores.reshape(len(scores), math.prod(scores.shape[1:]))
 
 
-def _select_pairs(pairs: np.ndarray, d: int, kept: np.ndarray) -> np.ndarray:
+def _select_pairs(pairs: np.ndarray, d: int, indices: np.ndarray) -> np.ndarray:
     """Return the pairs (n, d (d-1) / 2) among some of the features."""
-    return build_symmetric(pairs, d)[:, kept[:, None], kept][:, *np.triu_indices(len(kept), 1)]
+    return build_symmetric(pairs, d)[:, indices[:, None], indices][:, *np.triu_indices(len(indices), 1)]
 
 
 def _to_numbers(values: pd.Series) -> pd.Series:
@@ -366,8 +360,8 @@ def _to_numbers(values: pd.Series) -> pd.Series:
     return pd.Series(np.where(values.isna(), np.nan, pd.factorize(values, sort=True)[0]), values.index)
 
 
-def _select_features(features: Features, kept: np.ndarray, names: tuple[str, ...]) -> Features:
+def _select_features(features: Features, indices: np.ndarray, names: tuple[str, ...]) -> Features:
     """Return some of the features; the others are never masked."""
     number = np.full(features.d + 1, -1, np.int32)
-    number[kept] = np.arange(len(kept))
-    return Features(features.kind, (len(kept),), number[features.cells], names)
+    number[indices] = np.arange(len(indices))
+    return Features(features.kind, (len(indices),), number[features.cells], names)

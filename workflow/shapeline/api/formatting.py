@@ -31,17 +31,14 @@ MIN_SECONDS = 2.0  # seconds; shorter calls show none
 def format_explanation(explanation) -> str:
     """Return the method, the value, the baseline, the cost and the largest scores as text."""
     n = len(explanation)
-    lines = [headline(explanation), *(f"  {name:<10}{text}" for name, text in facts(explanation).items())]
+    lines = [headline(explanation), *(f"  {name:<10}{text}" for name, text in facts(explanation).items()), ""]
     if n == 1:
-        lines += ["", *_format_one(explanation)]
+        lines += _format_one(explanation)
     elif n and explanation._shares_names():
-        lines += ["", *_format_table(explanation)]
+        lines += _format_table(explanation)
     else:
-        lines += [
-            "",
-            *(_short(explanation, index) for index in range(min(n, MAX_ROWS))),
-            *_note_more(n - MAX_ROWS, "instance"),
-        ]
+        lines += [_short(explanation, index) for index in range(min(n, MAX_ROWS))]
+        lines += _note_more(n - MAX_ROWS, "instance")
     return "\n".join(lines)
 
 
@@ -60,9 +57,8 @@ def _format_table(explanation) -> list[str]:
     signs = ["" if index == 0 and not is_apart else "+" for index in range(shown.shape[1])]
     formats = [f"{sign}{max(10, len(name))}.4g" for sign, name in zip(signs, shown, strict=True)]
     for name, row in zip(shown.index, round_noise(shown.to_numpy()), strict=True):
-        lines.append(
-            f"  {name:<{wide}}" + "".join(f"  {score:>{own}}" for score, own in zip(row, formats, strict=True))
-        )
+        scores = "".join(f"  {score:>{form}}" for score, form in zip(row, formats, strict=True))
+        lines.append(f"  {name:<{wide}}{scores}")
     lines += _note_more(len(table) - len(shown), "feature")
     return lines + [f"  .summary() has the scores of all {len(names)}"] * (len(names) > MAX_COLUMNS)
 
@@ -88,12 +84,12 @@ def _count_rows(explanation) -> str:
 def name_rows(explanation) -> list[str]:
     """Return a distinct name per row: the instance, its position if repeated, and the class if it has several."""
     names, numbers = [str(one) for one in explanation.about.instances], explanation.input_numbers
-    own = explanation.about.inputs if len(explanation.about.inputs) else range(len(names))
+    positions = explanation.about.inputs if len(explanation.about.inputs) else range(len(names))
     shared = Counter(name for name, _ in {*zip(names, numbers.tolist(), strict=True)})
     rows, counts = Counter(numbers.tolist()), Counter()
     result = []
     for index, name in enumerate(names):
-        text = name if shared[name] == 1 else f"{name} (row {own[index]})"
+        text = name if shared[name] == 1 else f"{name} (row {positions[index]})"
         text += f", {explanation.target_names[index]}" if rows[numbers[index]] > 1 else ""
         counts[text] += 1
         result.append(text if counts[text] == 1 else f"{text} ({counts[text]})")
@@ -120,14 +116,12 @@ def facts(explanation) -> dict[str, str]:
         "baseline": about.reference,
         "cost": f"{cost['evaluations']:,.6g} evaluations{each}{averaged}; {cost['seconds']:.2g} s in total",
     }
-    failed = [
-        error or status for error, status in zip(explanation.error, explanation.status, strict=True) if status != "ok"
-    ]
-    if failed:
+    outcomes = zip(explanation.error, explanation.status, strict=True)
+    if failed := [error or status for error, status in outcomes if status != "ok"]:
         texts["failed"] = f"{len(failed)} of {_count_rows(explanation)}: {failed[0]}"
     if flags := list_warnings(explanation):
         texts["warning"] = "; ".join(flags)
-    if METHODS.get(name_of(explanation)) is not None and METHODS[name_of(explanation)].unsigned:
+    if (method := METHODS.get(name_of(explanation))) is not None and method.unsigned:
         texts["sign"] = "none: scores are magnitudes"
     return {name: text for name, text in texts.items() if text}
 
@@ -143,9 +137,8 @@ def label_features(explanation, index: int) -> list[str]:
     values, names = explanation._values(), explanation.about.names[index]
     if values is None:
         return list(map(shorten_name, names))
-    return [
-        f"{shorten_name(name)} = {format_value(value)}" for name, value in zip(names, values.iloc[index], strict=True)
-    ]
+    pairs = zip(names, values.iloc[index], strict=True)
+    return [f"{shorten_name(name)} = {format_value(value)}" for name, value in pairs]
 
 
 def format_value(value: object) -> str:
@@ -202,9 +195,8 @@ def _format_one(explanation) -> list[str]:
 def _short(explanation, index: int) -> str:
     names, scores, _ = explanation.of(index)
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:MAX_TOP]
-    top = ", ".join(
-        f"{shorten_name(names[one])} {score:+.2g}" for one, score in zip(order, round_noise(scores)[order], strict=True)
-    )
+    rounded = round_noise(scores)
+    top = ", ".join(f"{shorten_name(names[one])} {rounded[one]:+.2g}" for one in order)
     return f"  {format_title(explanation, index)}; {top}"
 
 

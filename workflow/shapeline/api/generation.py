@@ -107,9 +107,8 @@ class PromptExplanation:
 
     def tokens_frame(self) -> pd.DataFrame:
         """Return the contributions to each answer token: a row per part, a column per token."""
-        return pd.DataFrame(
-            self._list_token_scores(), index=pd.Index(self.parts, name="part"), columns=list(self.answer_tokens)
-        )
+        parts = pd.Index(self.parts, name="part")
+        return pd.DataFrame(self._list_token_scores(), parts, list(self.answer_tokens))
 
     def plot(self, kind: str | None = None) -> "Figure | HTML":
         """Return a figure: "bars" of the parts with 95 % intervals (default), "tokens", a heat map of parts by answer
@@ -125,10 +124,8 @@ class PromptExplanation:
         if kind == "text":
             shown = [(self._headline(), self.parts, self.totals, half, None)]
             return explanations.colour_words(shown, what="the answer", feature="part")
-        ends = (self.value_empty, self.value_full)
-        return drawing.add_png(
-            explanations.bars(names, self.totals, half, ends, self._headline(), f"score ({self.unit})")
-        )
+        ends, across = (self.value_empty, self.value_full), f"score ({self.unit})"
+        return drawing.add_png(explanations.bars(names, self.totals, half, ends, self._headline(), across))
 
     def __repr__(self) -> str:
         own = " (the model's own)" if self.is_own_answer else ""
@@ -339,8 +336,8 @@ def _open(model: object, tokenizer: object) -> tuple[object, object]:
     from shapeline.generation import language_models
 
     if isinstance(model, str | os.PathLike):
-        opened, own = language_models.load(model)
-        tokenizer = tokenizer or own
+        opened, saved_tokenizer = language_models.load(model)
+        tokenizer = tokenizer or saved_tokenizer
     else:
         opened = language_models.LanguageModel.of(model)
     if tokenizer is None:
@@ -373,8 +370,8 @@ def _explain(
     rule = parse_stopping_rule(call.budget)
     spent = call.evaluations if call.budget is None or rule else count_evaluations(call.budget, built.d)
     method = parse_method(call.method, call.parameters, spent, built.d, rule)
-    made = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
-    played, answer = made(call, built, target, contrast)
+    build = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
+    played, answer = build(call, built, target, contrast)
     value = "function" if callable(call.value) else call.value
     estimate = estimates.estimate(played, method, spent, value, call.seed)
     return PromptExplanation(
@@ -421,9 +418,8 @@ def _game_of_function(call: _Call, built: Prompt, target: str | None, contrast: 
     source: Callable = game.build_function_source(call.model, encoder, built, call.removal)
     everything = np.ones((1, built.d), bool)
     first = source(everything)
-    tokens = (
-        (target or "answer",) if first.shape[1] == 1 else tuple(f"token {index + 1}" for index in range(first.shape[1]))
-    )
-    played = PromptGame(built, tokens, np.ones(first.shape[1]), source)
+    count = first.shape[1]
+    tokens = (target or "answer",) if count == 1 else tuple(f"token {number}" for number in range(1, count + 1))
+    played = PromptGame(built, tokens, np.ones(count), source)
     played.values(everything)
     return played, target or "the answer of the function"

@@ -115,9 +115,8 @@ def compare_generation(
     support = _check_support(support, first)
     result, notes = _explain_prompts(first, comparison.read_entries(methods), evaluations, repeats, seed)
     least = min(exact_parts, estimates.MAX_EXACT_PARTS)
-    exact = [
-        _estimate(one, parse({"method": "shapley"}), 2 ** len(one), 0) if len(one) <= least else None for one in first
-    ]
+    shapley = parse({"method": "shapley"})
+    exact = [_estimate(one, shapley, 2 ** len(one), 0) if len(one) <= least else None for one in first]
     measured = _measure_prompts(result, exact, support, repeats, seed)
     n_missing = sum(one is None for one in exact)
     if n_missing:
@@ -127,8 +126,8 @@ def compare_generation(
     by = "rmse" if not n_missing and "rmse" in set(measured["statistic"]) else "deletion_auc"
     values = pivot_by_method(measured, by)
     advice = recommend(values, table["evaluations"].to_dict(), margin, CONTROL) if set(values) - {CONTROL} else None
-    own = {entry: each[::repeats] for entry, each in result.items()}
-    return PromptComparison(own, exact, table, agreement, advice, PRINTED[by], values, tuple(notes))
+    first_repeats = {entry: each[::repeats] for entry, each in result.items()}
+    return PromptComparison(first_repeats, exact, table, agreement, advice, PRINTED[by], values, tuple(notes))
 
 
 def _drop_methods(options: dict) -> dict:
@@ -156,13 +155,9 @@ def _explain_prompts(
     result, notes = {}, []
     for entry, (name, parameters) in entries.items():
         try:
+            settings = [parse_method(name, parameters, evaluations, len(one)) for one in first]
             result[entry] = [
-                _estimate(
-                    one,
-                    parse_method(name, parameters, evaluations, len(one)),
-                    evaluations,
-                    seed_of(seed, entry, repeat, index),
-                )
+                _estimate(one, settings[index], evaluations, seed_of(seed, entry, repeat, index))
                 for index, one in enumerate(first)
                 for repeat in range(repeats)
             ]

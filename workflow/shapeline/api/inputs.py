@@ -360,9 +360,11 @@ def _numbers(what: str, given: Any, dtype: type | None) -> np.ndarray:
         given = np.asarray(given)
         if given.dtype.kind == "c":
             raise TypeError("they are complex")
-        own = given.dtype.kind in "biuf" and given.dtype.itemsize <= 8
+        is_native = given.dtype.kind in "biuf" and given.dtype.itemsize <= 8
         with np.errstate(over="ignore", invalid="ignore"):
-            numbers = np.array(given, dtype=dtype or (given.dtype.newbyteorder("=") if own else np.float64), order="C")
+            numbers = np.array(
+                given, dtype=dtype or (given.dtype.newbyteorder("=") if is_native else np.float64), order="C"
+            )
             same = np.isfinite(given.astype(float)) == np.isfinite(numbers) if dtype == np.float32 else given == numbers
             same |= (given != given) & (numbers != numbers)
     except (TypeError, ValueError, OverflowError) as error:

@@ -1,5 +1,6 @@
 """Plots of an Explanation by their kinds, which are those of shap where shap has one, and its explorer."""
 
+import functools
 from collections.abc import Callable, Container, Mapping, Sequence
 
 import numpy as np
@@ -30,7 +31,7 @@ def plot(explanation, kind: str | None = None, feature: str | None = None, group
     given = {name: value for name, value in (("feature", feature), ("groups", groups)) if value is not None}
     for name in given:
         if ARGUMENTS.get(kind) != name:
-            of = next(other for other, own in ARGUMENTS.items() if own == name)
+            of = next(other for other, argument in ARGUMENTS.items() if argument == name)
             raise ShapelineError(f"plot: '{kind}' takes no {name}; leave it out, or use plot(\"{of}\", {name}=...)")
     return DRAWN[kind](explanation, **given)
 
@@ -45,10 +46,6 @@ def _bar(explanation):
         names, scores = _sort_by_size(explanation)
         return figures.importance(names, figures.mean_sizes(scores, explanation.input_numbers), _name_axis(explanation))
     return _draw_one(explanation, "bar", figures.bars)
-
-
-def _waterfall(explanation):
-    return _draw_one(explanation, "waterfall", figures.waterfall)
 
 
 def _draw_one(explanation, kind: str, draw: Callable):
@@ -138,9 +135,8 @@ def _cohort(explanation, groups=None):
             f"plot: 'cohort' compares 2 to {MAX_COHORTS} groups, and these instances have {len(cohorts)}; give other "
             "groups=, one per instance"
         )
-    sizes = {
-        name: figures.mean_sizes(scores[codes == code], numbers[codes == code]) for code, name in enumerate(cohorts)
-    }
+    masks = {name: codes == code for code, name in enumerate(cohorts)}
+    sizes = {name: figures.mean_sizes(scores[mask], numbers[mask]) for name, mask in masks.items()}
     return figures.cohorts(names, sizes, _name_axis(explanation))
 
 
@@ -181,16 +177,10 @@ def _overlay(explanation):
         surely = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half), scores, 0.0)
         cells = explanation.about.features[index].cells[0]
         maps.append(np.where(cells < 0, 0.0, surely[cells]))
-    named = formatting.name_rows(explanation)
-    names = [
-        one if one.endswith(f", {of}") else f"{one}: {of}"
-        for one, of in zip(named, explanation.target_names, strict=True)
-    ]
-    names = names[: len(maps)]
-    rest = len(explanation) - len(maps)
-    return figures.overlay(
-        explanation._images()[: len(maps)], names, maps, explanation.standard_error is not None, rest
-    )
+    rows = zip(formatting.name_rows(explanation), explanation.target_names, strict=True)
+    names = [name if name.endswith(f", {target}") else f"{name}: {target}" for name, target in rows][: len(maps)]
+    images, has_intervals = explanation._images()[: len(maps)], explanation.standard_error is not None
+    return figures.overlay(images, names, maps, has_intervals, len(explanation) - len(maps))
 
 
 def _pairs(explanation):
@@ -198,7 +188,7 @@ def _pairs(explanation):
     explanation.interactions()  # raises ShapelineError without interactions
     if len(explanation) != 1:
         raise ShapelineError("plot: 'pairs' shows one instance; select it, as in e[3].plot('pairs')")
-    names, own, _ = explanation.of(0)
+    names, main_effects, _ = explanation.of(0)
     both = explanation.interaction_values[0, : len(names) * (len(names) - 1) // 2]
     if explanation.interactions_standard_error is not None:  # as on report pages
         both = games.keep_significant(both, explanation.interactions_standard_error[0, : len(both)])
@@ -208,32 +198,27 @@ def _pairs(explanation):
     if about.kind == "image" and explanation.data is not None and features is not None:
         image = np.asarray(explanation._images(), dtype=float)
         image = (image - image.min()) / max(float(image.max() - image.min()), 1e-12)
-        return games.network(image, [title], [features.cells[0]], [own], [both])
+        return games.network(image, [title], [features.cells[0]], [main_effects], [both])
     if about.kind == "text":
-        return games.arcs(names, own, both, title, unit)
-    return games.matrix(formatting.label_features(explanation, 0), own, both, unit)
+        return games.arcs(names, main_effects, both, title, unit)
+    return games.matrix(formatting.label_features(explanation, 0), main_effects, both, unit)
 
 
 def _texts(explanation):
     """Return coloured words; words whose interval includes 0 stay plain."""
     if explanation.about.kind != "text":
         raise ShapelineError("plot: 'words' needs texts; leave out the kind to get the default figure")
-    shown = range(min(len(explanation), MAX_TEXTS))
-    each = [
-        (
-            formatting.format_title(explanation, index),
-            *explanation.of(index),
-            formatting.find_second(explanation, index),
-        )
-        for index in shown
-    ]
-    return figures.colour_words(each, len(explanation) - len(each))
+    shown = []
+    for index in range(min(len(explanation), MAX_TEXTS)):
+        title, second = formatting.format_title(explanation, index), formatting.find_second(explanation, index)
+        shown.append((title, *explanation.of(index), second))
+    return figures.colour_words(shown, len(explanation) - len(shown))
 
 
 DRAWN = {
     "bar": _bar,
     "beeswarm": _beeswarm,
-    "waterfall": _waterfall,
+    "waterfall": functools.partial(_draw_one, kind="waterfall", draw=figures.waterfall),
     "heatmap": _heat_map,
     "dependence": _dependence,
     "cohort": _cohort,
@@ -345,16 +330,16 @@ def _instances(first, kind: str, shared: bool) -> list[Instance]:
     listed = []
     for place, name in enumerate(formatting.name_rows(first)):
         target, full = first.target_names[place], float(first.value_full[place])
-        own = {} if values is None else {"values": [formatting.format_value(value) for value in values.iloc[place]]}
+        content = {} if values is None else {"values": [formatting.format_value(value) for value in values.iloc[place]]}
         if not first._shares_names():
-            own["names"] = about.names[place]
+            content["names"] = about.names[place]
         if kind == "text":
-            own["second"] = formatting.find_second(first, place)
+            content["second"] = formatting.find_second(first, place)
         if images is not None:
-            own["image"] = to_data_uri(_tones(images[place]))
-            own |= {} if shared else {"cells": about.features[place].cells[0]}
+            content["image"] = to_data_uri(_tones(images[place]))
+            content |= {} if shared else {"cells": about.features[place].cells[0]}
         facts = {"prediction": number(full, 4, whole=False)} if about.value == "prediction" else {"explained": target}
-        listed.append(Instance(id=name, base=float(first.value_empty[place]), full=full, **facts, **own))
+        listed.append(Instance(id=name, base=float(first.value_empty[place]), full=full, **facts, **content))
     return listed
 
 

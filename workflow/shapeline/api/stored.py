@@ -24,35 +24,27 @@ def build_rows(explanation) -> pd.DataFrame:
     n, spread = len(explanation), explanation.standard_error
     sizes = [len(names) for names in explanation.about.names]
     fine = np.array(explanation.status, dtype=object) == "ok"
-    columns = {name: getattr(explanation, name) for name in UNCHANGED_COLUMNS}
+    budget, n_pairs = explanation.about.method.get("budget"), [size * (size - 1) // 2 for size in sizes]
+    has_errors = fine if spread is None else fine & np.isfinite(spread[fine]).all()
     return pd.DataFrame(
         {
             "instance": np.arange(n),
             "repeat": 0,
-            "budget": explanation.about.method.get("budget") if _is_number(explanation) else None,
+            "budget": budget if isinstance(budget, int | float) else None,
             "scores": _lists(explanation.scores, sizes, fine),
-            "standard_error": [None] * n
-            if spread is None
-            else _lists(spread, sizes, fine & np.isfinite(spread[fine]).all()),
-            **{
-                name: [None] * n if pairs is None else _lists(pairs, [size * (size - 1) // 2 for size in sizes], fine)
-                for name, pairs in (
-                    ("interactions", explanation.interaction_values),
-                    ("interactions_standard_error", explanation.interactions_standard_error),
-                )
-            },
-            **columns,
+            "standard_error": _lists(spread, sizes, has_errors),
+            "interactions": _lists(explanation.interaction_values, n_pairs, fine),
+            "interactions_standard_error": _lists(explanation.interactions_standard_error, n_pairs, fine),
+            **{name: getattr(explanation, name) for name in UNCHANGED_COLUMNS},
             "details": [json.dumps(details) if details else None for details in explanation.details],
         }
     )
 
 
-def _is_number(explanation) -> bool:
-    return isinstance(explanation.about.method.get("budget"), int | float)
-
-
-def _lists(scores: np.ndarray, sizes: list[int], available: np.ndarray) -> list[np.ndarray | None]:
+def _lists(scores: np.ndarray | None, sizes: list[int], available: np.ndarray) -> list[np.ndarray | None]:
     """Return each instance's scores without padding; None where it has none."""
+    if scores is None:
+        return [None] * len(sizes)
     flat = scores.reshape(len(scores), -1).astype(np.float32)
     return [row[:size] if is_there else None for row, size, is_there in zip(flat, sizes, available, strict=True)]
 

@@ -171,29 +171,28 @@ def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | 
 def tokenize(texts: list[str], cutter: Cutter) -> tuple[np.ndarray, np.ndarray, list[list[str]], dict]:
     """Return ids and words of the tokens (n, most tokens), the words of each text, and the card."""
     whole = max(1, *(len(text) for text in texts)) * 8 + 8  # an upper bound of tokens
-    made = tokenizer.tokenize(texts, cutter.tokenizer, cutter.most or whole)
-    check_words(made.words, list(map(len, made.ids)))
-    for index, (second, words) in enumerate(zip(made.seconds, made.words, strict=True)):
+    documents = tokenizer.tokenize(texts, cutter.tokenizer, cutter.most or whole)
+    check_words(documents.words, list(map(len, documents.ids)))
+    for index, (second, words) in enumerate(zip(documents.seconds, documents.words, strict=True)):
         if second is not None and not 0 < second < len(words):
             raise ShapelineError(
                 f"explain: inputs: the {'second' if second else 'first'} sentence of the pair at position {index} has "
                 "no words; leave the pair out"
             )
-    long = int((made.sizes > made.length).sum())
+    long = int((documents.sizes > documents.length).sum())
     if long:
         warning = "explain: %d of %d texts are longer than the %d tokens that the model takes; the rest is left out"
-        log.warning(warning, long, len(texts), made.length)
-    ids, owners = tokenizer.pad_documents(dataclasses.replace(made, length=max(map(len, made.ids))))
-    own = cutter.tokenizer
+        log.warning(warning, long, len(texts), documents.length)
+    ids, owners = tokenizer.pad_documents(dataclasses.replace(documents, length=max(map(len, documents.ids))))
     card = {
         "kind": "text",
         "unit": "word",
         "input_shape": [ids.shape[1]],
-        "absent_id": own.pad,
-        "mask_id": own.mask,
-        "vocabulary": own.vocabulary,
+        "absent_id": cutter.tokenizer.pad,
+        "mask_id": cutter.tokenizer.mask,
+        "vocabulary": cutter.tokenizer.vocabulary,
     }
-    return ids, owners, made.words, card
+    return ids, owners, documents.words, card
 
 
 def describe_removal(reference: Any, card: dict) -> tuple[str | dict, str]:

@@ -85,8 +85,8 @@ def style_sheet() -> str:
         for level in levels
         for sign, way in (("p", 1), ("n", -1))
     ]
-    own = ["@media screen and (prefers-color-scheme: dark) {", f"  {_variables(DARK_PAGE)}", *dark, "}"]
-    return "\n".join([_variables(LIGHT_PAGE), *shades, *own, ""])
+    dark_rules = ["@media screen and (prefers-color-scheme: dark) {", f"  {_variables(DARK_PAGE)}", *dark, "}"]
+    return "\n".join([_variables(LIGHT_PAGE), *shades, *dark_rules, ""])
 
 
 def _variables(page: dict[str, str]) -> str:

@@ -220,8 +220,8 @@ def _instance(data: ExplorerData, index: int, whole: bool, chosen: Sequence[int]
         "full": _round(one.full),
     }
     if whole:
-        own = {"values": one.values, "names": one.names}
-        facts |= {name: [str(value) for value in values] for name, values in own.items() if values is not None}
+        texts = {"values": one.values, "names": one.names}
+        facts |= {name: [str(value) for value in values] for name, values in texts.items() if values is not None}
         facts |= {"image": one.image} if one.image else {}
         facts |= {} if one.second is None else {"second": int(one.second)}
         if one.cells is not None:

@@ -148,8 +148,8 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
                 mlflow.log_artifact(str(file))
         for name, method in loaded.entries.items():
             with mlflow.start_run(run_name=name, nested=True):
-                own = {"method": method["method"], **(method.get("parameters") or {})}
-                mlflow.log_params({key: _text(value) for key, value in own.items()})
+                method_settings = {"method": method["method"], **(method.get("parameters") or {})}
+                mlflow.log_params({key: _text(value) for key, value in method_settings.items()})
                 mlflow.log_metrics(_metrics(loaded.metrics, name))
                 for file in parameters["scores"].get(name, ()):
                     mlflow.log_artifact(file, "scores")

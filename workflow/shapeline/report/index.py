@@ -342,8 +342,8 @@ def _card(result: Results, answers: Sequence[Evidence]) -> str:
     if facts["failures"]:
         figures.append(f"⚠ {number(facts['failures'])} of {number(facts['rows'])} explanations failed")
     rows = [
-        f'<span class="criterion">{_escape(need)}</span> <b class="method">{_escape(taken)}</b><br>{_escape(cost)}'
-        for need, taken, cost in evidence.verdicts(answers, result)
+        f'<span class="criterion">{_escape(need)}</span> <b class="method">{_escape(verdict)}</b><br>{_escape(cost)}'
+        for need, verdict, cost in evidence.verdicts(answers, result)
     ]
     rows = "".join(f"<p>{row}</p>" for row in rows) or "<p>No recommendation: no criterion ranks the methods.</p>"
     thumbnail = importance.thumbnail(result, importance.choose_method(result, answers))

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import webbrowser
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit status. A mistake is one line."""
     parser, words = _build_parser(), list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if words[:1] == ["run"] and "--" in words else len(words)
-    asked, unknown = parser.parse_known_args(words[:end], argparse.Namespace(options=words[end + 1 :]))
+    parsed, unknown = parser.parse_known_args(words[:end], argparse.Namespace(options=words[end + 1 :]))
     if unknown:
         hint = "; give options of Snakemake after --, as in: shapeline run -- --keep-going"
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint if asked.action == 'run' else ''}")
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint if parsed.action == 'run' else ''}")
     try:
-        actions = {"init": _init, "run": _run, "doctor": _run_doctor, "prune": _prune, "open": _open, "export": _export}
-        return actions[asked.action](asked)
+        return parsed.execute(parsed)
     except ShapelineError as error:
         print(f"shapeline: {error}", file=sys.stderr)
         return 1
@@ -94,10 +93,12 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"shapeline {__version__}")
     actions = parser.add_subparsers(dest="action", required=True)
 
-    def add(action: str, text: str) -> argparse.ArgumentParser:
-        return actions.add_parser(action, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    def add(action: str, execute: Callable, text: str) -> argparse.ArgumentParser:
+        added = actions.add_parser(action, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        added.set_defaults(execute=execute)
+        return added
 
-    init = add("init", "write a configuration for a file or folder of data")
+    init = add("init", _init, "write a configuration for a file or folder of data")
     init.add_argument(
         "path",
         type=Path,
@@ -116,14 +117,14 @@ def _build_parser() -> argparse.ArgumentParser:
         metavar="'KEY: VALUE'",
         help="a key of the dataset, as in --set \"na_values: ['?']\"; may be repeated",
     )
-    run = add("run", "run the experiments and write their reports")
+    run = add("run", _run, "run the experiments and write their reports")
     run.add_argument(
         "targets", nargs="*", help="experiments or steps, by default those of run:; after --, options of Snakemake"
     )
     run.add_argument("--cores", default="all", help="number of CPU cores to use; by default all")
-    doctor = add("doctor", "check versions, devices, data and disk space for a run")
-    prune = add("prune", "remove results that are not in the configuration")
-    export = add("export", "write the figures and tables of a report: SVG, PNG, CSV, LaTeX")
+    doctor = add("doctor", _run_doctor, "check versions, devices, data and disk space for a run")
+    prune = add("prune", _prune, "remove results that are not in the configuration")
+    export = add("export", _export, "write the figures and tables of a report: SVG, PNG, CSV, LaTeX")
     export.add_argument("experiment", help="an experiment with a report")
     export.add_argument("folder", type=Path, nargs="?", help="folder to write to; by default EXPERIMENT_export")
     for one in (run, doctor, prune, export):
@@ -135,7 +136,7 @@ def _build_parser() -> argparse.ArgumentParser:
         )
     for one in (run, prune):
         one.add_argument("--dry-run", "-n", action="store_true", help="show what would be done and do nothing")
-    add("open", "open the reports in a browser")
+    add("open", _open, "open the reports in a browser")
     return parser
 
 
@@ -150,16 +151,16 @@ def find_clone() -> Path | None:
     return None
 
 
-def _init(asked: argparse.Namespace) -> int:
+def _init(parsed: argparse.Namespace) -> int:
     file = Path(CONFIG)
     if file.exists():
         raise ShapelineError(f"{file}: the file exists; remove or rename it first")
-    keys = init_config.parse_keys(asked.set)
-    model = asked.model and (asked.model.rpartition(":")[0] if names_function(asked.model) else asked.model)
+    keys = init_config.parse_keys(parsed.set)
+    model = parsed.model and (parsed.model.rpartition(":")[0] if names_function(parsed.model) else parsed.model)
     if model and not Path(model).exists():
         raise ShapelineError(f"--model: {model}: file not found; check the path")
     try:
-        text = init_config.build_configuration(asked.path, asked.target, asked.model, keys)
+        text = init_config.build_configuration(parsed.path, parsed.target, parsed.model, keys)
         written = f"{file}{_fit_trees(text) if init_config.TREES in text else ''}"
     except ShapelineError as error:
         init_config.name_option(error)
@@ -180,35 +181,35 @@ def _fit_trees(text: str) -> str:
     return f" and {path.name}, boosted trees fitted to the training rows{unknown}"
 
 
-def _find_configfiles(asked: argparse.Namespace) -> list[Path]:
+def _find_configfiles(parsed: argparse.Namespace) -> list[Path]:
     """Return the configuration files that a command names, or the usual one where it exists."""
-    files = [file.resolve() for file in asked.configfile or ([Path(CONFIG)] if Path(CONFIG).exists() else [])]
+    files = [file.resolve() for file in parsed.configfile or ([Path(CONFIG)] if Path(CONFIG).exists() else [])]
     check_files(files)
     return files
 
 
-def _run(asked: argparse.Namespace) -> int:
+def _run(parsed: argparse.Namespace) -> int:
     """Run Snakemake, which loads the profile in profiles/default beside the Snakefile itself."""
-    folder, named = find_clone(), _find_configfiles(asked)
-    words = ["snakemake", *asked.targets, *asked.options, "--cores", asked.cores]
+    folder, named = find_clone(), _find_configfiles(parsed)
+    words = ["snakemake", *parsed.targets, *parsed.options, "--cores", parsed.cores]
     if folder is None:  # the installed workflow makes its results here
         folder, installed = Path.cwd(), find_root()
         words += ["--snakefile", str(installed / "Snakefile")]
         named = [installed / "config.yaml", *named]
-    words += ["--dry-run"] if asked.dry_run else []
+    words += ["--dry-run"] if parsed.dry_run else []
     words += ["--configfile", *map(str, named)] if named else []
     print(f"cd {shlex.quote(str(folder))} && {shlex.join(words)}", flush=True)
     return subprocess.run([sys.executable, "-m", *words], cwd=folder, check=False).returncode
 
 
-def _load(asked: argparse.Namespace) -> Config:
+def _load(parsed: argparse.Namespace) -> Config:
     """Return the configuration of a run of this command line, and make its folder the working directory."""
     from snakemake.utils import update_config  # as Snakemake merges files
 
     from shapeline.config.validation import load
     from shapeline.workflow.runs import add_available_experiments
 
-    named, folder = _find_configfiles(asked), find_clone()
+    named, folder = _find_configfiles(parsed), find_clone()
     os.chdir(folder or Path.cwd())
     raw: dict = {}
     for file in [(folder or find_root()) / "config.yaml", *named]:
@@ -218,10 +219,10 @@ def _load(asked: argparse.Namespace) -> Config:
     return add_available_experiments(load(raw, named))
 
 
-def _run_doctor(asked: argparse.Namespace) -> int:
+def _run_doctor(parsed: argparse.Namespace) -> int:
     from shapeline.workflow import doctor
 
-    report, problems = doctor.report(_load(asked))
+    report, problems = doctor.report(_load(parsed))
     print(report)
     if problems:
         print(f"{len(problems)} problem(s) prevent the run:", *problems, sep="\n", file=sys.stderr)
@@ -230,10 +231,10 @@ def _run_doctor(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _prune(asked: argparse.Namespace) -> int:
-    config = _load(asked)
+def _prune(parsed: argparse.Namespace) -> int:
+    config = _load(parsed)
     print(describe_removal(config))
-    if asked.dry_run:
+    if parsed.dry_run:
         return 0
     if any(Path(".snakemake/locks").glob("*")):
         raise ShapelineError(
@@ -245,17 +246,17 @@ def _prune(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _export(asked: argparse.Namespace) -> int:
+def _export(parsed: argparse.Namespace) -> int:
     exporting = importlib.import_module("shapeline.report.exporting")  # jobs do not depend on reports
-    folder = (asked.folder or Path(f"{asked.experiment}_export")).resolve()
-    results = _load(asked).results  # in whose working directory the notebook runs
-    executed = exporting.read_executed_notebook(results, asked.experiment)
+    folder = (parsed.folder or Path(f"{parsed.experiment}_export")).resolve()
+    results = _load(parsed).results  # in whose working directory the notebook runs
+    executed = exporting.read_executed_notebook(results, parsed.experiment)
     written = exporting.export_report(executed, folder, find_root() / "notebooks")
     print(f"Wrote {len(written)} files to {folder}")
     return 0
 
 
-def _open(asked: argparse.Namespace) -> int:
+def _open(parsed: argparse.Namespace) -> int:
     page = (find_clone() or Path.cwd()) / "results" / "reports" / "index.html"
     if not page.is_file():
         raise ShapelineError(f"{page}: there is no such file; create it by: shapeline run")

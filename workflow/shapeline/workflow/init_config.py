@@ -521,8 +521,8 @@ def _choose_name(path: Path) -> str:
     plain = unicodedata.normalize("NFKD", path.resolve().stem).encode("ascii", "ignore").decode()
     name = re.sub(r"\W+", "_", plain).strip("_").lower()[:60] or "data"
     name = name if name[0].isalpha() else f"data_{name}"
-    taken = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.RESERVED} | _list_default_names()
-    return f"my_{name}" if name in taken or yaml.safe_load(name) != name else name
+    reserved = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.RESERVED} | _list_default_names()
+    return f"my_{name}" if name in reserved or yaml.safe_load(name) != name else name
 
 
 def _list_tree_methods(model: str | None, regression: bool, classes: int) -> tuple[list[str], list[str]]:

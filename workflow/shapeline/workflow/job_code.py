@@ -335,8 +335,10 @@ def attribute_code(config: Config, experiment: str, entry: str) -> list[str]:
         *_list_game_code(config, experiment),
         without=_list_unused_readers(config, experiment),
     )
-    own = [file for function in functions for file in list_user_code(function)] + list_game_files(config, experiment)
-    return [*code, *own, *([str(expand(settings.path))] if settings.method == "external" else [])]
+    user_code = [file for function in functions for file in list_user_code(function)] + list_game_files(
+        config, experiment
+    )
+    return [*code, *user_code, *([str(expand(settings.path))] if settings.method == "external" else [])]
 
 
 def attribute_facts(config: Config, experiment: str, entry: str) -> dict:
@@ -370,8 +372,10 @@ def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
         without=(*_list_unused_readers(config, experiment), *unused),
     )
     parameters = getattr(config.experiments[experiment].metrics, metric)
-    own = [file for function in getattr(parameters, "functions", {}).values() for file in list_user_code(function)]
-    return [*code, *own]
+    user_code = [
+        file for function in getattr(parameters, "functions", {}).values() for file in list_user_code(function)
+    ]
+    return [*code, *user_code]
 
 
 def report_code(config: Config, experiment: str) -> list[str]:

@@ -68,10 +68,10 @@ def split_entry(entry: str) -> tuple[str, bool]:
 
 def list_explained_models(config: Config, experiment: str, entry: str) -> list[str]:
     """Return the names of the models that one job explains by an entry."""
-    model, (own, randomised) = config.experiments[experiment].model, split_entry(entry)
+    model, (plain_entry, randomised) = config.experiments[experiment].model, split_entry(entry)
     if randomised:
         return [f"{model}@{variant}" for variant in list_variants(config, experiment)]
-    return [name_training(model, number) for number in range(count_trainings(config, experiment, own))]
+    return [name_training(model, number) for number in range(count_trainings(config, experiment, plain_entry))]
 
 
 def list_metrics(config: Config, experiment: str) -> list[str]:

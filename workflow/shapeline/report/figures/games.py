@@ -133,7 +133,7 @@ def network(
     images: np.ndarray,
     names: Sequence[str],
     cells: Sequence[np.ndarray],
-    own: Sequence[np.ndarray],
+    main_effects: Sequence[np.ndarray],
     pairs: Sequence[np.ndarray],
     tone: str = "gray",
 ) -> Figure:
@@ -143,7 +143,7 @@ def network(
     drawing = Figure(figsize=(columns * IMAGE_INCHES, rows * (IMAGE_INCHES + 0.9)), layout="constrained")
     for axes in (panels := drawing.subplots(rows, columns, squeeze=False).ravel()):
         axes.set_axis_off()
-    for axes, image, name, owner, parts, both in zip(panels, images, names, cells, own, pairs, strict=False):
+    for axes, image, name, owner, parts, both in zip(panels, images, names, cells, main_effects, pairs, strict=False):
         axes.imshow(scale_tones(image), cmap=tone, vmin=0, vmax=1, interpolation="nearest", alpha=0.3)
         indices = np.array([np.argwhere(owner == feature).mean(axis=0)[::-1] for feature in range(len(parts))])
         for first, second, score, share in largest(both, len(parts)):
@@ -163,10 +163,10 @@ def network(
 
 
 @style_names
-def matrix(names: Sequence[str], own: np.ndarray, pairs: np.ndarray, unit: str, most: int = 20) -> Figure:
-    """Draw a heat matrix: own parts (d,) on the diagonal, pairs above; at most `most` features, the largest."""
+def matrix(names: Sequence[str], main_effects: np.ndarray, pairs: np.ndarray, unit: str, most: int = 20) -> Figure:
+    """Draw a heat matrix: main effects (d,) on the diagonal, pairs above; at most `most` features, the largest."""
     d = len(names)
-    whole = build_symmetric(pairs, d) + np.diag(own)
+    whole = build_symmetric(pairs, d) + np.diag(main_effects)
     drawn_words = np.sort(np.argsort(-np.abs(whole).sum(axis=1), kind="stable")[:most])
     shown = np.where(np.tri(len(drawn_words), k=-1, dtype=bool), np.nan, whole[np.ix_(drawn_words, drawn_words)])
     limit = max(float(np.nanmax(np.abs(shown))), 1e-300)
@@ -201,8 +201,8 @@ def _write(axes: Axes, shown: np.ndarray, limit: float) -> None:
 
 
 @style_names
-def arcs(words: Sequence[str], own: np.ndarray, pairs: np.ndarray, title: str, unit: str) -> Figure:
-    """Draw words coloured by their own part, with arcs for the largest pairs: above for the class, below against."""
+def arcs(words: Sequence[str], main_effects: np.ndarray, pairs: np.ndarray, title: str, unit: str) -> Figure:
+    """Draw words coloured by main effects, with arcs for the largest pairs: above for the class, below against."""
     d = len(words)
     drawn = largest(pairs, d)
     drawn_words = _fitting(words, drawn)
@@ -220,9 +220,9 @@ def arcs(words: Sequence[str], own: np.ndarray, pairs: np.ndarray, title: str, u
     axes.set_axis_off()
     for first, second, score, share in kept_pairs:
         _arc(axes, indices[first], indices[second], score, share, (top - 0.2) / reach)
-    limit = max(float(np.abs(own).max()), 1e-300)
+    limit = max(float(np.abs(main_effects).max()), 1e-300)
     for feature, index in indices.items():
-        level = round(LEVELS * own[feature] / limit)
+        level = round(LEVELS * main_effects[feature] / limit)
         box = {"facecolor": tint(level) if level else PAPER, "edgecolor": "none", "boxstyle": "square,pad=0.12"}
         axes.text(index, 0, words[feature], ha="center", va="center", fontsize=9, color=INK, bbox=box)
     biggest = number(float(np.abs(pairs).max(initial=0.0)))

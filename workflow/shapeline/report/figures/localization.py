@@ -174,9 +174,9 @@ def size_groups(results: Results) -> list[dict[int, str]]:
     """Return groups of entries that differ only in min_size: size -> entry, largest first."""
     groups: dict[str, dict[int, str]] = {}
     for entry in select_method(results, "h_shap"):
-        own = parameters(results, entry)
-        size = own.pop("min_size", 1)
-        groups.setdefault(json.dumps(own, sort_keys=True), {}).setdefault(size, entry)
+        settings = parameters(results, entry)
+        size = settings.pop("min_size", 1)
+        groups.setdefault(json.dumps(settings, sort_keys=True), {}).setdefault(size, entry)
     return [dict(sorted(group.items(), reverse=True)) for group in groups.values() if len(group) > 1]
 
 

@@ -48,9 +48,9 @@ def _parts(frame: pd.DataFrame, ids: Sequence) -> dict[int, tuple[np.ndarray, np
 
 
 def _shares(results: Results, entry: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> dict:
-    own = np.array([np.abs(row).sum() for row, _ in parts.values()])
+    main_effects = np.array([np.abs(row).sum() for row, _ in parts.values()])
     both = np.array([np.abs(row).sum() for _, row in parts.values()])
-    of_pairs = both / np.maximum(own + both, 1e-300)
+    of_pairs = both / np.maximum(main_effects + both, 1e-300)
     low, high = np.quantile(of_pairs, [0.25, 0.75])
     sums = np.array([[row.sum(), pairs.sum()] for row, pairs in parts.values()])
     unit = results.value_unit
@@ -102,7 +102,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
         yield note("The method failed on all shown instances.")
         return
     picked = picked.iloc[list(parts)]
-    own, pairs = (list(one) for one in zip(*parts.values(), strict=True))
+    main_effects, pairs = (list(one) for one in zip(*parts.values(), strict=True))
     spread = experiment.select_scores(results.scores[entry], picked["instance"], "interactions_standard_error")
     surely = [figures.keep_significant(*one) for one in zip(pairs, spread, strict=True)]
     muted = "" if all(one is None for one in spread) else " Pairs whose 95 % interval includes 0 are drawn as 0."
@@ -112,18 +112,21 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
         images = results.read_inputs(picked)
         cells = [results.features_of(image).cells[0] for image in images]
         names = [_join_lines(experiment.name_instance(results, row)) for row in picked.to_dict("records")]
-        drawing = figures.network(images, names, cells, own, surely, choose_tone(results.dataset_card))
-        features = [_name_features(results, len(row)) for row in own]
+        drawing = figures.network(images, names, cells, main_effects, surely, choose_tone(results.dataset_card))
+        features = [_name_features(results, len(row)) for row in main_effects]
         caption = (
             f"{meaning}. Dots: main effects; lines: the {figures.MAX_PAIRS} largest pairs, scaled by scores; the title "
             f"has the largest of each.{muted}"
         )
         yield figure(
-            drawing, "Main effects and pairs over images", caption, numbers=_as_rows(titles, features, own, pairs)
+            drawing,
+            "Main effects and pairs over images",
+            caption,
+            numbers=_as_rows(titles, features, main_effects, pairs),
         )
         return
     words = [document.words for document in texts.build_documents(results, picked)] if _is_text(results) else None
-    for index, (title, row, both, sure) in enumerate(zip(titles, own, pairs, surely, strict=True)):
+    for index, (title, row, both, sure) in enumerate(zip(titles, main_effects, pairs, surely, strict=True)):
         names = words[index] if words else experiment.name_shared_features(results)
         if words:
             drawing = figures.arcs(names, row, sure, title, results.value_unit)
@@ -153,10 +156,12 @@ def _name_features(results: Results, d: int) -> list[str]:
     return experiment.name_shared_features(results) if is_shared else [f"feature {index}" for index in range(d)]
 
 
-def _as_rows(titles: Sequence[str], names: Sequence, own: Sequence[np.ndarray], pairs: Sequence) -> pd.DataFrame:
+def _as_rows(
+    titles: Sequence[str], names: Sequence, main_effects: Sequence[np.ndarray], pairs: Sequence
+) -> pd.DataFrame:
     """Return the rows of a figure: main effects have no second feature."""
     tables = []
-    for title, named, row, both in zip(titles, names, own, pairs, strict=True):
+    for title, named, row, both in zip(titles, names, main_effects, pairs, strict=True):
         first, second = enumerate_pairs(len(row))
         named = np.array(list(named), dtype=object)
         firsts, seconds = np.r_[named, named[first]], np.r_[np.full(len(row), ""), named[second]]
@@ -206,10 +211,10 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
         )
 
 
-def split_occlusion(occlusion: np.ndarray, own: np.ndarray, pairs: np.ndarray) -> pd.DataFrame:
+def split_occlusion(occlusion: np.ndarray, main_effects: np.ndarray, pairs: np.ndarray) -> pd.DataFrame:
     """Return a row per feature: occlusion, shapley, difference, half of its pairs' sum, and the residual."""
-    half = build_symmetric(pairs, len(own)).sum(axis=1) / 2
-    shapley = own + half
+    half = build_symmetric(pairs, len(main_effects)).sum(axis=1) / 2
+    shapley = main_effects + half
     columns = {"occlusion": occlusion, "shapley": shapley, "difference": occlusion - shapley, "half": half}
     residual = occlusion - shapley - half
     size = np.abs(np.concatenate([occlusion, shapley, half])).max(initial=0.0)

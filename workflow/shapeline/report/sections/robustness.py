@@ -191,9 +191,9 @@ def variances(results: Results) -> HTML | None:
         every = measured.pivot_table(
             index="instance", columns=["method", *keys], values="value"
         )  # computing one costs as much as all
-        for entry, own in measured.groupby("method"):
+        for entry, group in measured.groupby("method"):
             wide = every[entry].dropna() if entry in every else every[:0]
-            sizes = [own[key].nunique() for key in keys]
+            sizes = [group[key].nunique() for key in keys]
             if not len(wide) or wide.shape[1] != math.prod(sizes):  # a repetition or a seed failed on all instances
                 continue
             shares = bounds.variance_shares(wide.to_numpy().reshape(-1, *sizes))
@@ -373,11 +373,11 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
 
 def _leaders(leads: Mapping[str, str]) -> str:
     """Return whether the best mean changes with the baseline; leads: the method with the lowest AUC per baseline."""
-    (own, first), *others = leads.items()
+    (reference, first), *others = leads.items()
     changed = [f"{entry} with {name}" for name, entry in others if entry != first]
     if not changed:
         return f"{first} has the best mean with every baseline."
-    return f"⚠ The best mean changes with the baseline: {first} with {own}, {', '.join(changed)}."
+    return f"⚠ The best mean changes with the baseline: {first} with {reference}, {', '.join(changed)}."
 
 
 @styled
