@@ -85,9 +85,15 @@ def style_sheet() -> str:
         for level in levels
         for sign, way in (("p", 1), ("n", -1))
     ]
-    dark_rules = ["@media screen and (prefers-color-scheme: dark) {", f"  {_variables(DARK_PAGE)}", *dark, "}"]
-    return "\n".join([_variables(LIGHT_PAGE), *shades, *dark_rules, ""])
+    dark_rules = [
+        "@media screen and (prefers-color-scheme: dark) {",
+        f"  {set_variables(':root', DARK_PAGE)}",
+        *dark,
+        "}",
+    ]
+    return "\n".join([set_variables(":root", LIGHT_PAGE), *shades, *dark_rules, ""])
 
 
-def _variables(page: dict[str, str]) -> str:
-    return f":root {{ {' '.join(f'--{name}: {colour};' for name, colour in page.items())} }}"
+def set_variables(where: str, values: dict[str, str]) -> str:
+    """Return the rule of a style sheet that sets variables."""
+    return f"{where} {{ {' '.join(f'--{name}: {value};' for name, value in values.items())} }}"

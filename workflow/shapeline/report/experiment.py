@@ -144,28 +144,28 @@ def load_notebook(names: Mapping[str, object]) -> Results:
 
 def load(**parameters) -> Results:
     """Read an experiment's files (fields of `Parameters`). Raises ShapelineError for a missing one, except metrics."""
-    given = Parameters(**parameters)
-    settings = json.loads(given.settings_json)
+    record = Parameters(**parameters)
+    settings = json.loads(record.settings_json)
     settings = {**settings.pop("report", {}), **settings}
     entries = {entry: settings["entries"][entry] for entry in settings.get("order", settings["entries"])}
-    files = _score_files(given, entries)
-    tables = _split_metrics([score_files.read_table(given.metrics)] if Path(given.metrics).is_file() else [])
-    measured = _split_metrics(map(_read_compared, given.measured))
-    card = _card(given, given.dataset_card) if given.dataset_card else {}
-    instances = score_files.read_table(_present(given.instances, given.experiment))
+    files = _score_files(record, entries)
+    tables = _split_metrics([score_files.read_table(record.metrics)] if Path(record.metrics).is_file() else [])
+    measured = _split_metrics(map(_read_compared, record.measured))
+    card = _card(record, record.dataset_card) if record.dataset_card else {}
+    instances = score_files.read_table(_present(record.instances, record.experiment))
     all_rows = {entry: score_files.select_training(score_files.read(paths)) for entry, paths in files.items()}
     explanations = {entry: score_files.final(rows) for entry, rows in all_rows.items()}
     if card.get("task") == "multilabel":
         instances = _expand_labels(instances, len(card["classes"])).assign(image=instances["instance"])
         explanations = {entry: _expand_labels(frame, len(card["classes"])) for entry, frame in explanations.items()}
     return Results(
-        experiment=given.experiment,
-        root=given.root,
+        experiment=record.experiment,
+        root=record.root,
         settings=settings,
         entries=entries,
-        model_card=_card(given, given.model_card) if given.model_card else {},
+        model_card=_card(record, record.model_card) if record.model_card else {},
         dataset_card=card,
-        folder=given.dataset,
+        folder=record.dataset,
         features=None
         if feature_kinds.is_varying(settings["features"])
         else feature_kinds.build(settings["features"], card),
@@ -182,16 +182,16 @@ def load(**parameters) -> Results:
     )
 
 
-def _score_files(given: Parameters, entries: Mapping[str, dict]) -> dict[str, list[Path]]:
+def _score_files(record: Parameters, entries: Mapping[str, dict]) -> dict[str, list[Path]]:
     """Return the files of each method, in order. Raises ShapelineError for missing files and unknown methods."""
-    unknown = sorted(set(given.scores) - set(entries))
+    unknown = sorted(set(record.scores) - set(entries))
     if unknown:
         raise ShapelineError(
-            f"report of {given.experiment}: scores for {', '.join(unknown)}, which the settings do not name; run "
+            f"report of {record.experiment}: scores for {', '.join(unknown)}, which the settings do not name; run "
             "it again."
         )
-    shown = [entry for entry in entries if entry in given.scores]
-    return {entry: [_present(path, given.experiment) for path in given.scores[entry]] for entry in shown}
+    shown = [entry for entry in entries if entry in record.scores]
+    return {entry: [_present(path, record.experiment) for path in record.scores[entry]] for entry in shown}
 
 
 def _read_compared(path: str | Path) -> pd.DataFrame:
@@ -210,8 +210,8 @@ def _split_metrics(frames: Iterable[pd.DataFrame]) -> dict[str, pd.DataFrame]:
     }
 
 
-def _card(given: Parameters, path: str) -> dict:
-    return json.loads(_present(path, given.experiment).read_text(encoding="utf-8"))
+def _card(record: Parameters, path: str) -> dict:
+    return json.loads(_present(path, record.experiment).read_text(encoding="utf-8"))
 
 
 def _expand_labels(frame: pd.DataFrame, count: int) -> pd.DataFrame:

@@ -11,13 +11,13 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
 
 import numpy as np
 from PIL import Image
 
 from shapeline.errors import ShapelineError
 from shapeline.report import colours
+from shapeline.report.rendering import read_packaged
 
 KINDS = ("table", "image", "text")
 MAX_DIGITS = 4  # significant digits of a number
@@ -109,13 +109,8 @@ def explorer_html(data: ExplorerData, fallback: str = "") -> str:
     return (
         f'<style>{_style()}</style>\n<section class="shapeline-explorer" aria-label="Instance explorer">'
         f'<script type="application/json" class="explorer-data">{content}</script>'
-        f'<div class="explorer-static">{fallback}</div></section>\n<script>{_source("explorer.js")}</script>'
+        f'<div class="explorer-static">{fallback}</div></section>\n<script>{read_packaged("explorer.js")}</script>'
     )
-
-
-@functools.cache
-def _source(name: str) -> str:
-    return resources.files("shapeline.report").joinpath(name).read_text(encoding="utf-8")
 
 
 @functools.cache
@@ -128,13 +123,13 @@ def _style() -> str:
         _variables(f'[data-jp-theme-light="{is_light}"] .shapeline-explorer', *scheme)
         for is_light, scheme in (("true", light), ("false", dark))
     ]
-    return "\n".join([*rules, "}", _source("explorer.css")])
+    return "\n".join([*rules, "}", read_packaged("explorer.css")])
 
 
 def _variables(where: str, page: dict[str, str], tints: dict[str, str]) -> str:
     signs = {"for": "p", "against": "n"}
     channels = {f"tint-{name}": " ".join(map(str, bytes.fromhex(tints[sign][1:]))) for name, sign in signs.items()}
-    return f"{where} {{ {' '.join(f'--{name}: {value};' for name, value in (page | channels).items())} }}"
+    return colours.set_variables(where, page | channels)
 
 
 def count_shown(entries: Sequence[Entry], max_bytes: int) -> int:

@@ -27,10 +27,11 @@ IMAGE = (
 @functools.cache
 def style_sheet() -> str:
     """Return the style sheet embedded in every page; `job_code.list_page_code` lists its sources."""
-    return colours.style_sheet() + _read_packaged("page.css")
+    return colours.style_sheet() + read_packaged("page.css")
 
 
-def _read_packaged(name: str) -> str:
+@functools.cache
+def read_packaged(name: str) -> str:
     """Return a text file of this package."""
     return resources.files("shapeline.report").joinpath(name).read_text(encoding="utf-8")
 
@@ -42,7 +43,7 @@ def page(title: str, body: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{markup.escape(title)}</title>\n<style>{style_sheet()}</style>\n</head>\n<body>\n"
         f'<noscript><p class="note">{NO_SCRIPT}</p></noscript>\n{body}\n'
-        f"<script>\n{_read_packaged('page.js')}</script>\n</body>\n</html>\n"
+        f"<script>\n{read_packaged('page.js')}</script>\n</body>\n</html>\n"
     )
 
 

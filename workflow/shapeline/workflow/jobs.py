@@ -25,43 +25,37 @@ READERS = ("pandas", "pillow", "scikit-learn")  # packages that read tables, ima
 
 def prepare_job(config: Config, dataset: str) -> dict:
     files, facts = job_code.prepare_code(config, dataset), job_code.prepare_facts(config, dataset)
-    job = add_code_digest(prepare_settings(config, dataset), files, facts)
-    return _add_versions(config, job, None, *READERS)
+    return _complete_job(config, prepare_settings(config, dataset), files, facts, None, *READERS)
 
 
 def train_job(config: Config, model: str, number: int = 0) -> dict:
-    job = add_code_digest(train_settings(config, model, number), job_code.train_code(config, model))
-    return _add_versions(config, job, model)
+    return _complete_job(config, train_settings(config, model, number), job_code.train_code(config, model), None, model)
 
 
 def randomise_job(config: Config, model: str, variant: str) -> dict:
-    job = add_code_digest(randomise_settings(config, variant), job_code.randomise_code(config, model))
-    return _add_versions(config, job, model)
+    files = job_code.randomise_code(config, model)
+    return _complete_job(config, randomise_settings(config, variant), files, None, model)
 
 
 def select_job(config: Config, experiment: str) -> dict:
-    job = add_code_digest(select_settings(config, experiment), job_code.select_code(config, experiment))
-    return _add_versions(config, job, config.experiments[experiment].model)
+    files, model = job_code.select_code(config, experiment), config.experiments[experiment].model
+    return _complete_job(config, select_settings(config, experiment), files, None, model)
 
 
 def attribute_job(config: Config, experiment: str, entry: str) -> dict:
-    files, facts = (
-        job_code.attribute_code(config, experiment, entry),
-        job_code.attribute_facts(config, experiment, entry),
-    )
-    job = add_code_digest(attribute_settings(config, experiment, entry), files, facts)
-    definition = config.experiments[experiment]
-    return _add_versions(
-        config, job, definition.model, METHODS[definition.methods[runs.split_entry(entry)[0]].method].package
-    )
+    definition, job = config.experiments[experiment], (config, experiment, entry)
+    package = METHODS[definition.methods[runs.split_entry(entry)[0]].method].package
+    files, facts = job_code.attribute_code(*job), job_code.attribute_facts(*job)
+    return _complete_job(config, attribute_settings(*job), files, facts, definition.model, package)
 
 
 def measure_job(config: Config, experiment: str, metric: str) -> dict:
-    files = job_code.measure_code(config, experiment, metric)
-    job = add_code_digest(
-        measure_settings(config, experiment, metric), files, job_code.list_facts(METRICS[metric], job_code.SHOWN)
+    files, facts = (
+        job_code.measure_code(config, experiment, metric),
+        job_code.list_facts(METRICS[metric], job_code.SHOWN),
     )
-    return _add_versions(config, job, config.experiments[experiment].model if METRICS[metric].evaluates_model else None)
+    model = config.experiments[experiment].model if METRICS[metric].evaluates_model else None
+    return _complete_job(config, measure_settings(config, experiment, metric), files, facts, model)
 
 
 def measure_jobs(config: Config, experiment: str, metrics: list[str]) -> dict[str, dict]:
@@ -69,11 +63,14 @@ def measure_jobs(config: Config, experiment: str, metrics: list[str]) -> dict[st
     return {metric: measure_job(config, experiment, metric) for metric in metrics}
 
 
-def _add_versions(config: Config, job: dict, model: str | None, *packages: str | None) -> dict:
-    """Return the job, under `versions: strict` with the versions of the packages that it may use."""
-    if config.versions != "strict":
-        return job
-    return job | {"versions": list_versions(find_framework(config.models[model]) if model else None, packages)}
+def _complete_job(
+    config: Config, settings: dict, files: list[str], facts: dict | None, model: str | None, *packages: str | None
+) -> dict:
+    """Return settings with the digest of their code, and with `versions: strict` those of packages they may use."""
+    job = add_code_digest(settings, files, facts)
+    if config.versions == "strict":
+        job |= {"versions": list_versions(find_framework(config.models[model]) if model else None, packages)}
+    return job
 
 
 def compare_job(config: Config, experiment: str) -> dict:
