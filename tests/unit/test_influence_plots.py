@@ -201,10 +201,10 @@ def test_blue_is_positive_and_orange_negative_at_the_scale_of_the_map():
 
 def test_images_are_bright_where_they_are_large_and_move_along_the_influence():
     image = np.array([[[0.0, 0.5, 1.0]]])
-    assert sections_points._grey(image)[0, :, 0].tolist() == [0, 0.5, 1]
+    assert sections_points._colour(image)[0, :, 0].tolist() == [0, 0.5, 1]
     moved = sections_points.shift_image(image, np.array([[[1.0, -1.0, 0.0]]]))
     assert moved[0, 0] == pytest.approx([0.3, 0.2, 1.0])
-    assert sections_points._grey(np.zeros((3, 2, 4))).shape == (2, 4, 3)
+    assert sections_points._colour(np.zeros((3, 2, 4))).shape == (2, 4, 3)
 
 
 def test_a_row_has_the_image_and_a_pair_a_measure_with_its_size():

@@ -536,7 +536,7 @@ def test_a_mean_without_an_interval_stands_alone(low, high, expected):
 def test_a_tile_is_drawn_where_its_frame_is():
     tiles = [score_maps.Tile(np.zeros((2, 3, 3))), score_maps.Tile(None)]
     figure = score_maps.image_grid(["a"], ["b"], lambda _, entry: tiles[entry is not None])
-    png = elements._pixels(figure)
+    png = elements._write_png(figure)
     dark = np.asarray(Image.open(io.BytesIO(png)).convert("L")) < 20
     frame = figure.axes[0].collections[0].get_paths()[0].get_extents()
     inside = dark[int(frame.y0 * 192) + 3 : int(frame.y1 * 192) - 3, int(frame.x0 * 192) + 3 : int(frame.x1 * 192) - 3]
@@ -548,7 +548,7 @@ def test_an_image_of_one_row_and_colours_that_are_a_rounding_too_bright_are_draw
     shown = [score_maps.Tile(np.ones((1, 900))), score_maps.Tile(np.full((2, 2, 3), 1 + 1e-6))]
     drawing = score_maps.image_grid(["a"], ["b"], lambda _, entry: shown[entry is not None])
     [(_, _, line), (_, _, white)] = drawing.artists[0].tiles
-    assert len(line) >= 1 and (white == 255).all() and elements._pixels(drawing)
+    assert len(line) >= 1 and (white == 255).all() and elements._write_png(drawing)
 
 
 def test_maps_of_many_methods_continue_in_another_block():

@@ -340,5 +340,5 @@ def test_a_heading_without_content_is_omitted():
 
     empty = [new_markdown_cell("## Comparison"), shows(""), new_code_cell()]
     filled = [new_markdown_cell("## Cost"), shows(""), shows("<p>12 evaluations</p>")]
-    body = rendering._body(new_notebook(cells=[*empty, *filled, new_markdown_cell("## Last\n\nwith its text")]))
+    body = rendering._render_body(new_notebook(cells=[*empty, *filled, new_markdown_cell("## Last\n\nwith its text")]))
     assert "Comparison" not in body and re.findall(r"<h2[^>]*>(.*?)</h2>", body) == ["Cost", "Last"]

@@ -379,7 +379,7 @@ def test_the_page_reports_the_cost_and_the_equivalent_fixed_budget():
         settings={},
         d=D,
     )
-    row = robustness._row(results, "close", experiment.find_stopping_rules(results)["close"])
+    row = robustness._describe_stopping(results, "close", experiment.find_stopping_rules(results)["close"])
     spent = found.evaluations
     assert row["target"] == "predicted RMSE ≤ 0.02"
     assert row["evaluations, mean"] == number(spent.mean(), 4) and row["maximum"] == number(spent.max())

@@ -243,7 +243,9 @@ def shapley_values(
     )
     with _report_progress(progress, chosen) as tell:
         values = Values(game, names, how, tell)
-        outputs = _outputs(values, n, _read_attribute(game, "output_names") if output_names is None else output_names)
+        outputs = _name_outputs(
+            values, n, _read_attribute(game, "output_names") if output_names is None else output_names
+        )
         record = _attribute_outputs(values, parsed, features, len(outputs), seed_of(seed, chosen, 0))
     limits = {"budget": spend} if evaluations is None else {"evaluations": evaluations}
     settings |= limits if METHODS[chosen].sampled else {}
@@ -301,7 +303,7 @@ def _read_attribute(game: object, name: str) -> object:
     return value if isinstance(value, str | list | tuple) else None
 
 
-def _outputs(values: Values, n: int, given: object) -> tuple[str, ...]:
+def _name_outputs(values: Values, n: int, given: object) -> tuple[str, ...]:
     """Return the names of the outputs; the values of the empty and full coalition show their number."""
     count = values.of(np.repeat([[False], [True]], n, axis=1)).shape[1]
     return (ONE,) if given is None and count == 1 else check_names("output_names", given, count, "output")

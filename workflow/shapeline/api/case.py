@@ -149,8 +149,10 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     if wanted.outputs not in (None, *OUTPUTS):
         raise ShapelineError(f"explain: outputs is {wanted.outputs!r}; give 'probabilities' or 'logits'")
     classifier = given.classifier(adapters.wrap(model, "regression" if of_regression else wanted.outputs))
-    chosen = _default_features(given) if wanted.features is None else wanted.features
-    buckets_of_inputs = [(given_features, np.arange(len(given.inputs)))] if given_features else _buckets(chosen, given)
+    chosen = _choose_features(given) if wanted.features is None else wanted.features
+    buckets_of_inputs = (
+        [(given_features, np.arange(len(given.inputs)))] if given_features else _group_by_features(chosen, given)
+    )
     baseline, described = build_reference(wanted.reference, given, wanted.seed)
     classes = name_classes(model if cutter is None else model.module, wanted.class_names)
     settle_outputs(classifier, given, baseline)
@@ -230,7 +232,7 @@ def check_rows(classifier: Classifier, given: Inputs, reference: Reference, pred
         check_full(classifier.architecture, expected, outputs, np.arange(len(outputs)), is_apart(expected, outputs))
 
 
-def _default_features(given: Inputs) -> str | dict:
+def _choose_features(given: Inputs) -> str | dict:
     """Return the default features: columns, words, pixels of small images, patches of larger ones."""
     if given.kind != "image":
         return {"text": "word"}.get(given.kind, "column")
@@ -239,7 +241,7 @@ def _default_features(given: Inputs) -> str | dict:
     return "pixel" if height * width <= MAX_PIXELS else {"kind": "patch", "size": [min(size, height), min(size, width)]}
 
 
-def _buckets(kind: str | dict, given: Inputs) -> list[tuple[Features, np.ndarray]]:
+def _group_by_features(kind: str | dict, given: Inputs) -> list[tuple[Features, np.ndarray]]:
     settings = {"kind": kind} if isinstance(kind, str) else kind
     if not isinstance(settings, dict):
         raise ShapelineError(f"explain: features is {name_type(kind)}; give a kind, or groups as name -> columns")

@@ -180,17 +180,17 @@ def compare(
     if not set(result) - {CONTROL}:
         raise ShapelineError(f"compare: all methods failed ({'; '.join(notes)}); choose others")
     notes += [f"{entry}, {flag}." for entry, each in result.items() for flag in formatting.list_warnings(each)]
-    exact = _exact(case, notes)
+    exact = _compute_exact(case, notes)
     rows = {entry: stored.build_rows(each) for entry, each in result.items()}
     measured = _measure_methods(case, rows, exact, notes)
-    agreement = tabulate_agreement(list(rows), functools.partial(_correlation, rows))
-    table = _table(result, chosen, measured, agreement)
-    by, values = _criterion(measured, exact)
+    agreement = tabulate_agreement(list(rows), functools.partial(_correlate, rows))
+    table = _tabulate(result, chosen, measured, agreement)
+    by, values = _choose_criterion(measured, exact)
     incomplete = [entry for entry, each in result.items() if NO_RULE in each.warning]
     notes += [f"{entry} is not recommended." for entry in incomplete]
     candidates = None if values is None else values.drop(columns=incomplete, errors="ignore")
     nothing = candidates is None or not set(candidates) - {CONTROL}
-    advice = None if nothing else _advice(candidates, table, exact, margin, notes)
+    advice = None if nothing else _advise(candidates, table, exact, margin, notes)
     return Comparison(result, exact, table, agreement, advice, by, values, tuple(notes))
 
 
@@ -210,7 +210,7 @@ def read_entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str,
     return entries | {CONTROL: (CONTROL, {})}
 
 
-def _exact(case: Case, notes: list[str]) -> Explanation | None:
+def _compute_exact(case: Case, notes: list[str]) -> Explanation | None:
     """Return the exact Shapley values of all inputs; None, with a note, where they cost too much."""
     reference = case.game.reference
     n_rows = 1 if reference.own else len(reference.rows)
@@ -245,7 +245,7 @@ def _measure_methods(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explan
     return pd.concat(parts, ignore_index=True) if parts else empty
 
 
-def _correlation(rows: Mapping[str, pd.DataFrame], first: str, second: str) -> float:
+def _correlate(rows: Mapping[str, pd.DataFrame], first: str, second: str) -> float:
     """Return the mean rank correlation over instances of two methods."""
     similarity = error.measure(rows[first], rows[second])
     return similarity[similarity["statistic"] == "spearman"]["value"].mean()
@@ -266,7 +266,7 @@ def mean_agreement(agreement: pd.DataFrame) -> pd.Series | float:
     return among.mean() if len(others) > 1 else np.nan
 
 
-def _table(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.DataFrame:
+def _tabulate(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method."""
     table = pd.DataFrame(
         {
@@ -284,7 +284,7 @@ def _table(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreement: 
     return table
 
 
-def _criterion(measured: pd.DataFrame, exact: Explanation | None) -> tuple[str | None, pd.DataFrame | None]:
+def _choose_criterion(measured: pd.DataFrame, exact: Explanation | None) -> tuple[str | None, pd.DataFrame | None]:
     """Return the column that ranks methods and its values (instances, methods): the error, else the deletion AUC."""
     for statistic in ("rmse", "deletion_auc") if exact is not None else ("deletion_auc",):
         if statistic in set(measured["statistic"]):
@@ -292,7 +292,7 @@ def _criterion(measured: pd.DataFrame, exact: Explanation | None) -> tuple[str |
     return None, None
 
 
-def _advice(
+def _advise(
     values: pd.DataFrame, table: pd.DataFrame, exact: Explanation | None, margin: float, notes: list
 ) -> Recommendation:
     """Recommend a method, with a note where one costs as much as the exact values."""

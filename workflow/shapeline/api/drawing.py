@@ -17,11 +17,11 @@ MAX_BYTES, BYTES_PER_SCORE = 300_000, 2.5  # of an explorer in a notebook, and l
 def add_png(drawn):
     """Return a figure that a notebook displays: IPython displays only those of pyplot, or with a PNG representation."""
     if not hasattr(drawn, "data"):  # coloured words are HTML
-        drawn._repr_png_ = functools.partial(_png, drawn)
+        drawn._repr_png_ = functools.partial(_write_png, drawn)
     return drawn
 
 
-def _png(drawn) -> bytes:
+def _write_png(drawn) -> bytes:
     buffer = io.BytesIO()
     drawn.savefig(buffer, format="png", dpi=110)
     return buffer.getvalue()

@@ -37,7 +37,7 @@ def format_explanation(explanation) -> str:
     elif n and explanation._shares_names():
         lines += _format_table(explanation)
     else:
-        lines += [_short(explanation, index) for index in range(min(n, MAX_ROWS))]
+        lines += [_format_row(explanation, index) for index in range(min(n, MAX_ROWS))]
         lines += _note_more(n - MAX_ROWS, "instance")
     return "\n".join(lines)
 
@@ -192,7 +192,7 @@ def _format_one(explanation) -> list[str]:
     return lines + _note_more(len(names) - len(order), "smaller feature")
 
 
-def _short(explanation, index: int) -> str:
+def _format_row(explanation, index: int) -> str:
     names, scores, _ = explanation.of(index)
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:MAX_TOP]
     rounded = round_noise(scores)

@@ -118,7 +118,7 @@ class PromptExplanation:
         kind = ("tokens" if self.scores.ndim == 2 else "bars") if kind is None else kind
         if kind not in KINDS:
             raise ShapelineError(f"plot: unknown kind '{kind}'.{nearest(kind, KINDS)}")
-        names, half = [_short(part) for part in self.parts], self.half_widths
+        names, half = [_shorten(part) for part in self.parts], self.half_widths
         if kind == "tokens":
             return drawing.add_png(games.heat_map(names, self.answer_tokens, self._list_token_scores()))
         if kind == "text":
@@ -131,14 +131,14 @@ class PromptExplanation:
         own = " (the model's own)" if self.is_own_answer else ""
         lines = [f"{type(self).__name__}: {len(self)} parts by {self.method}, {self.evaluations} evaluations"]
         lines += [f"warning: {self.warning}"] if self.warning else []
-        lines.append(f"answer{own}: {_short(self.answer, 100)}")
+        lines.append(f"answer{own}: {_shorten(self.answer, 100)}")
         if self.contrast is not None:
-            lines.append(f"against: {_short(self.contrast, 100)}")
+            lines.append(f"against: {_shorten(self.contrast, 100)}")
         lines.append(f"{self.unit}: {self.value_full:.4g} with all parts, {self.value_empty:.4g} without")
         half, order = self.half_widths, np.argsort(-np.abs(self.totals), kind="stable")
         for index in order[:ROWS]:
             within = "" if half is None or not half[index] else f" ± {half[index]:.2g}"
-            lines.append(f"  {f'{self.totals[index]:+.4g}{within}':<18}  {_short(self.parts[index])}")
+            lines.append(f"  {f'{self.totals[index]:+.4g}{within}':<18}  {_shorten(self.parts[index])}")
         if len(order) > ROWS:
             lines.append(f"  and {len(order) - ROWS} parts with smaller scores")
         return "\n".join(lines)
@@ -170,11 +170,11 @@ class PromptExplanation:
         return f"{'mean ' * (self.value == 'mean')}log p({answer}), nats"
 
     def _headline(self) -> str:
-        against = "" if self.contrast is None else f" against {_short(self.contrast, 40)}"
-        return f"{_short(self.answer, 80)}{against}"
+        against = "" if self.contrast is None else f" against {_shorten(self.contrast, 40)}"
+        return f"{_shorten(self.answer, 80)}{against}"
 
 
-def _short(text: str, most: int = WIDE) -> str:
+def _shorten(text: str, most: int = WIDE) -> str:
     """Return the beginning of a text, on one line."""
     return textwrap.shorten(" ".join(text.split()) or repr(text), most, placeholder=" ...")
 
@@ -370,7 +370,7 @@ def _explain(
     rule = parse_stopping_rule(call.budget)
     spent = call.evaluations if call.budget is None or rule else count_evaluations(call.budget, built.d)
     method = parse_method(call.method, call.parameters, spent, built.d, rule)
-    build = _game_of_function if not hasattr(call.model, "seq2seq") else _game_of_model
+    build = _build_function_game if not hasattr(call.model, "seq2seq") else _build_model_game
     played, answer = build(call, built, target, contrast)
     value = "function" if callable(call.value) else call.value
     estimate = estimates.estimate(played, method, spent, value, call.seed)
@@ -397,7 +397,7 @@ def parse_method(
     return parse(check_entry(name, dict(parameters), budget, WHERE), [budget])
 
 
-def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
+def _build_model_game(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
     encoder = game.open_encoder(call.model, call.tokenizer, call.chat, built)
     answers = [game.find_answer(call.model, encoder, built, target, call.removal, call.max_tokens)]
     if callable(call.value):
@@ -411,7 +411,9 @@ def _game_of_model(call: _Call, built: Prompt, target: str | None, contrast: str
     return game.build_game(call.model, encoder, built, answers, call.removal, call.reuse), answers[0].text
 
 
-def _game_of_function(call: _Call, built: Prompt, target: str | None, contrast: str | None) -> tuple[PromptGame, str]:
+def _build_function_game(
+    call: _Call, built: Prompt, target: str | None, contrast: str | None
+) -> tuple[PromptGame, str]:
     if contrast is not None:
         raise ShapelineError(f"{WHERE}: a function has one answer; let it return the difference in place of contrast=.")
     encoder = Encoder(call.tokenizer, call.chat) if call.tokenizer is not None and call.chat else None

@@ -121,8 +121,8 @@ def compare_generation(
     n_missing = sum(one is None for one in exact)
     if n_missing:
         notes.append(f"{n_missing} of {len(first)} prompts have more than {least} parts: no error is measured on them.")
-    agreement = comparison.tabulate_agreement(list(result), functools.partial(_correlation, result, repeats))
-    table = _table(result, measured, agreement)
+    agreement = comparison.tabulate_agreement(list(result), functools.partial(_correlate, result, repeats))
+    table = _tabulate(result, measured, agreement)
     by = "rmse" if not n_missing and "rmse" in set(measured["statistic"]) else "deletion_auc"
     values = pivot_by_method(measured, by)
     advice = recommend(values, table["evaluations"].to_dict(), margin, CONTROL) if set(values) - {CONTROL} else None
@@ -184,7 +184,7 @@ def _measure_prompts(found: Found, exact: list, support: list, repeats: int, see
     return pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
 
 
-def _correlation(found: Found, repeats: int, one: str, other: str) -> float:
+def _correlate(found: Found, repeats: int, one: str, other: str) -> float:
     """Return the mean rank correlation over prompts of two methods."""
     pairs = zip(found[one][::repeats], found[other][::repeats], strict=True)
     ranks = [[rank_means(each.totals[None]) for each in pair] for pair in pairs]
@@ -192,7 +192,7 @@ def _correlation(found: Found, repeats: int, one: str, other: str) -> float:
     return np.nanmean(values) if np.isfinite(values).any() else np.nan
 
 
-def _table(found: Found, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.DataFrame:
+def _tabulate(found: Found, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method."""
     means = {entry: [np.mean([getattr(one, name) for one in each]) for name in COSTS] for entry, each in found.items()}
     table = pd.DataFrame.from_dict(means, orient="index", columns=list(COSTS))

@@ -127,17 +127,19 @@ def read(
 ) -> Inputs:
     """Return the inputs with background and reference rows. Raises ShapelineError that names the argument."""
     original = inputs
-    inputs, background = _plain("inputs", inputs), _plain("background", background)
+    inputs, background = _unwrap("inputs", inputs), _unwrap("background", background)
     if isinstance(inputs, pd.Series):
         inputs = _convert_series(inputs, model, background)
     if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUSTmM":
-        names = _names(feature_names, inputs.shape[1]) or [f"column {index}" for index in range(inputs.shape[1])]
+        names = _check_names(feature_names, inputs.shape[1]) or [f"column {index}" for index in range(inputs.shape[1])]
         other_rows = background, _find_rows(reference)
-        return _table(None, _build_frame("inputs", inputs, names), *other_rows, _find_common_type(inputs, *other_rows))
+        return _read_table(
+            None, _build_frame("inputs", inputs, names), *other_rows, _find_common_type(inputs, *other_rows)
+        )
     if isinstance(inputs, pd.DataFrame):
         if feature_names is not None:
             raise ShapelineError("explain: feature_names: a data frame has its own; rename its columns")
-        return _table(model, inputs, background, _find_rows(reference))
+        return _read_table(model, inputs, background, _find_rows(reference))
     if isinstance(inputs, list):
         if background is not None or feature_names is not None:
             name = "feature_names" if background is None else "background"
@@ -153,10 +155,10 @@ def read(
         return Inputs("text", ids, words, range(len(ids)), card, owners=owners)
     if cutter is not None:
         raise ShapelineError("explain: tokenizer: is of texts; give as inputs a text or a list of texts")
-    return _array(model, inputs, (background, _find_rows(reference)), tokens, features, feature_names)
+    return _read_array(model, inputs, (background, _find_rows(reference)), tokens, features, feature_names)
 
 
-def _plain(what: str, given: object) -> Any:
+def _unwrap(what: str, given: object) -> Any:
     """Return a data frame or Series as is, texts as a list, else an array; None stays None. what: the argument."""
     if isinstance(given, set | frozenset) or (given is None and what == "inputs"):
         problem = "it is None" if given is None else f"{name_type(given)} has no order"
@@ -202,7 +204,7 @@ def _plain(what: str, given: object) -> Any:
 
 def _find_rows(reference: object) -> Any:
     """Return a reference given as rows; None where it names a kind."""
-    return None if isinstance(reference, str | dict) else _plain("reference", reference)
+    return None if isinstance(reference, str | dict) else _unwrap("reference", reference)
 
 
 def _convert_series(series: pd.Series, model: object, background: object) -> Any:
@@ -238,11 +240,11 @@ def _build_frame(what: str, rows: object, names: Sequence[str]) -> pd.DataFrame 
     return pd.DataFrame(rows, columns=list(names))
 
 
-def _table(
+def _read_table(
     model: object, inputs: pd.DataFrame, background: Any, reference: Any, dtype: np.dtype | None = None
 ) -> Inputs:
     """Return a table's inputs, in the columns that the model was fitted on; dtype: None for a data frame."""
-    inputs = _columns("inputs", inputs, find_fitted_columns(model, inputs.columns))
+    inputs = _select_columns("inputs", inputs, find_fitted_columns(model, inputs.columns))
     is_network = adapters.find_framework(model) is not None
     names = list(map(str, inputs.columns))
     if len(set(names)) < len(names):
@@ -255,7 +257,7 @@ def _table(
         is_untyped = dtype is None and not isinstance(given, pd.DataFrame)  # columns have lost their types
         given = given.to_frame().T if isinstance(given, pd.Series) else _build_frame(what, given, list(inputs.columns))
         if given is not None:
-            given = _columns(what, given, list(inputs.columns))
+            given = _select_columns(what, given, list(inputs.columns))
             if not len(given):
                 raise ShapelineError(f"explain: {what}: there are no rows; give one or more")
             rows[what] = given.infer_objects() if is_untyped else given
@@ -288,7 +290,7 @@ def _convert_booleans(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.astype({rows.columns[index]: "Float64" if rows.iloc[:, index].hasnans else float for index in truth})
 
 
-def _columns(what: str, table: pd.DataFrame, names: Sequence | None) -> pd.DataFrame:
+def _select_columns(what: str, table: pd.DataFrame, names: Sequence | None) -> pd.DataFrame:
     """Return the wanted columns, in that order; what: the argument."""
     for name in names if names is not None else ():
         if name not in table:
@@ -354,7 +356,7 @@ def _cast(values: pd.Series, dtype: Any) -> pd.Series:
     return cast if is_same else values
 
 
-def _numbers(what: str, given: Any, dtype: type | None) -> np.ndarray:
+def _convert_numbers(what: str, given: Any, dtype: type | None) -> np.ndarray:
     """Return a copy of an argument (what) in the model's type. Raises ShapelineError where a number would change."""
     try:
         given = np.asarray(given)
@@ -376,7 +378,7 @@ def _numbers(what: str, given: Any, dtype: type | None) -> np.ndarray:
     return numbers
 
 
-def _array(
+def _read_array(
     model: object,
     inputs: np.ndarray,
     other_rows: tuple[np.ndarray | None, np.ndarray | None],
@@ -389,7 +391,7 @@ def _array(
     if dtype is not None and not tokens:
         same_shape = [inputs, *(rows for rows in other_rows if rows is not None and rows.shape[1:] == inputs.shape[1:])]
         report_lost_digits("explain: inputs", np.atleast_2d(np.concatenate(same_shape)), feature_names or ())
-    inputs = _numbers("inputs", inputs, np.int32 if tokens else dtype)
+    inputs = _convert_numbers("inputs", inputs, np.int32 if tokens else dtype)
     is_single = inputs.ndim == 1 if features is None else inputs.shape == features.cells.shape
     inputs = inputs[None] if is_single and inputs.size else inputs
     if inputs.ndim < 2 or not inputs.size:
@@ -405,26 +407,26 @@ def _array(
     kind = "text" if tokens else {1: "table", 3: "image"}.get(len(shape), "array")
     card: dict = {"input_shape": list(shape), **({} if kind == "array" else {"kind": kind})}
     if kind == "table":
-        names = _names(feature_names, shape[0]) or _fitted_names(model, shape[0])
+        names = _check_names(feature_names, shape[0]) or _find_fitted_names(model, shape[0])
         card |= {"feature_names": names} if names else {}
     elif feature_names is not None:
         raise ShapelineError("explain: feature_names: are of the columns of a table; leave them out")
     background, reference = (
-        _rows_like(what, rows, inputs, np.int32 if tokens else dtype, layout)
+        _read_rows_like(what, rows, inputs, np.int32 if tokens else dtype, layout)
         for what, rows in zip(("background", "reference"), other_rows, strict=True)
     )
     shown = shown[None] if len(shown) != len(inputs) else shown
     return Inputs(kind, inputs, shown, range(len(inputs)), card, background, reference, layout=layout)
 
 
-def _rows_like(
+def _read_rows_like(
     what: str, rows: Any, inputs: np.ndarray, dtype: type | None, layout: Layout | None
 ) -> np.ndarray | None:
-    """Return rows, or one row, of the inputs' shape as (m, *input shape); what: the argument; dtype: for `_numbers`."""
+    """Return rows, or one row, of the inputs' shape as (m, *input shape); what: the argument."""
     if rows is None:
         return None
     shape = inputs.shape[1:]
-    given = rows = _numbers(what, rows, dtype)
+    given = rows = _convert_numbers(what, rows, dtype)
     if layout is not None and 2 <= rows.ndim <= 4:
         rows = layout.inward(rows)
     rows = rows[None] if rows.shape == shape else rows
@@ -441,7 +443,7 @@ def _check_images(what: str, rows: np.ndarray) -> None:
         raise ShapelineError(f"explain: {what}: the image at position {index} holds NaN; give numbers")
 
 
-def _names(feature_names: Sequence[str] | None, columns: int) -> list[str]:
+def _check_names(feature_names: Sequence[str] | None, columns: int) -> list[str]:
     if feature_names is None:
         return []
     names = [str(name) for name in feature_names]
@@ -450,7 +452,7 @@ def _names(feature_names: Sequence[str] | None, columns: int) -> list[str]:
     return names
 
 
-def _fitted_names(model: object, columns: int) -> list[str]:
+def _find_fitted_names(model: object, columns: int) -> list[str]:
     """Return the feature names that a model was fitted on, for rows without names."""
     fitted = find_columns(model)
     names = [] if fitted is None else list(map(str, fitted))

@@ -25,7 +25,7 @@ MAX_INSTANCES = 2_000  # in a page
 
 def plot(explanation, kind: str | None = None, feature: str | None = None, groups=None):
     """Return the figure that `Explanation.plot` describes."""
-    kind = _fitting(explanation) if kind is None else ALIASES.get(kind, kind)
+    kind = _choose_kind(explanation) if kind is None else ALIASES.get(kind, kind)
     if kind not in DRAWN:
         raise ShapelineError(f"plot: unknown kind '{kind}'.{nearest(kind, DRAWN)}")
     given = {name: value for name, value in (("feature", feature), ("groups", groups)) if value is not None}
@@ -40,7 +40,7 @@ def _name_axis(explanation) -> str:
     return f"score ({formatting.VALUES.get(explanation.about.value, explanation.about.value)})"
 
 
-def _bar(explanation):
+def _draw_bars(explanation):
     """Return the bars of one instance, or the mean |score| of several."""
     if len(explanation) != 1:
         names, scores = _sort_by_size(explanation)
@@ -63,7 +63,7 @@ def _sort_by_size(explanation) -> tuple[list[str], np.ndarray]:
     if explanation.about.kind == "text" and not explanation._shares_names():
         return _list_words(explanation)
     names = list(explanation.summary().index)
-    return names, explanation.scores.reshape(len(explanation), -1)[:, _places(explanation, names)]
+    return names, explanation.scores.reshape(len(explanation), -1)[:, _find_positions(explanation, names)]
 
 
 def _list_words(explanation) -> tuple[list[str], np.ndarray]:
@@ -80,25 +80,25 @@ def _list_words(explanation) -> tuple[list[str], np.ndarray]:
     return list(order), wide[order].to_numpy()
 
 
-def _places(explanation, names: Sequence[str]) -> list[int]:
+def _find_positions(explanation, names: Sequence[str]) -> list[int]:
     return [explanation.about.names[0].index(name) for name in names]
 
 
-def _beeswarm(explanation):
+def _draw_beeswarm(explanation):
     names, scores = _sort_by_size(explanation)
     numbers = explanation.input_numbers
-    return figures.summary(names, scores, _shades(explanation, names), _name_axis(explanation), numbers)
+    return figures.summary(names, scores, _rank_values(explanation, names), _name_axis(explanation), numbers)
 
 
-def _heat_map(explanation):
+def _draw_heat_map(explanation):
     names, scores = _sort_by_size(explanation)
     half = explanation.half_widths if explanation._shares_names() else None
-    half = None if half is None else half[:, _places(explanation, names)]
+    half = None if half is None else half[:, _find_positions(explanation, names)]
     numbers = explanation.input_numbers
     return figures.heat_map(names, scores, half, explanation.value_full, _name_axis(explanation), numbers)
 
 
-def _dependence(explanation, feature: str | None = None):
+def _draw_dependence(explanation, feature: str | None = None):
     """Return the scores of a feature against its values; by default of the most important one."""
     names, scores = _sort_by_size(explanation)
     values = explanation._values()
@@ -107,7 +107,7 @@ def _dependence(explanation, feature: str | None = None):
     feature = names[0] if feature is None else feature
     if feature not in names:
         raise ShapelineError(f"plot: there is no feature '{feature}'.{nearest(str(feature), names)}")
-    (index,) = _places(explanation, [feature])
+    (index,) = _find_positions(explanation, [feature])
     half = explanation.half_widths
     half = None if half is None or not half[:, index].any() else half[:, index]
     scores = scores[:, names.index(feature)]
@@ -115,7 +115,7 @@ def _dependence(explanation, feature: str | None = None):
     return figures.dependence(feature, values.iloc[:, index], scores, half, _name_axis(explanation), numbers)
 
 
-def _cohort(explanation, groups=None):
+def _draw_cohorts(explanation, groups=None):
     """Return the mean |score| in groups: the values of a column, a group per instance, or the explained classes."""
     names, scores = _sort_by_size(explanation)
     values = explanation._values()
@@ -140,7 +140,7 @@ def _cohort(explanation, groups=None):
     return figures.cohorts(names, sizes, _name_axis(explanation))
 
 
-def _fitting(explanation) -> str:
+def _choose_kind(explanation) -> str:
     """Return the default kind of figure for the kind of data and the number of instances."""
     kind = explanation.about.kind
     known = bool(explanation.about.features) and explanation.about.features[0] is not None
@@ -155,7 +155,7 @@ def _fitting(explanation) -> str:
     return "beeswarm"
 
 
-def _shades(explanation, names: list[str]) -> np.ndarray | None:
+def _rank_values(explanation, names: list[str]) -> np.ndarray | None:
     """Return the rank of each value in its column, (n, d) in [0, 1], NaN where it is not a number."""
     values = explanation._values()
     if values is None:
@@ -166,7 +166,7 @@ def _shades(explanation, names: list[str]) -> np.ndarray | None:
     return numbers.astype(float).rank(pct=True).to_numpy()
 
 
-def _overlay(explanation):
+def _draw_overlay(explanation):
     """Return score maps over images, without features whose interval includes 0."""
     if explanation.about.kind != "image" or explanation.data is None or not all(explanation.about.features):
         raise ShapelineError("plot: 'overlay' needs images with known features; use 'bar' or 'beeswarm'")
@@ -183,7 +183,7 @@ def _overlay(explanation):
     return figures.overlay(images, names, maps, has_intervals, len(explanation) - len(maps))
 
 
-def _pairs(explanation):
+def _draw_pairs(explanation):
     """Return main effects and interactions of one instance: over an image, as arcs over words, else as a matrix."""
     explanation.interactions()  # raises ShapelineError without interactions
     if len(explanation) != 1:
@@ -204,7 +204,7 @@ def _pairs(explanation):
     return games.matrix(formatting.label_features(explanation, 0), main_effects, both, unit)
 
 
-def _texts(explanation):
+def _draw_texts(explanation):
     """Return coloured words; words whose interval includes 0 stay plain."""
     if explanation.about.kind != "text":
         raise ShapelineError("plot: 'words' needs texts; leave out the kind to get the default figure")
@@ -216,15 +216,15 @@ def _texts(explanation):
 
 
 DRAWN = {
-    "bar": _bar,
-    "beeswarm": _beeswarm,
+    "bar": _draw_bars,
+    "beeswarm": _draw_beeswarm,
     "waterfall": functools.partial(_draw_one, kind="waterfall", draw=figures.waterfall),
-    "heatmap": _heat_map,
-    "dependence": _dependence,
-    "cohort": _cohort,
-    "overlay": _overlay,
-    "words": _texts,
-    "pairs": _pairs,
+    "heatmap": _draw_heat_map,
+    "dependence": _draw_dependence,
+    "cohort": _draw_cohorts,
+    "overlay": _draw_overlay,
+    "words": _draw_texts,
+    "pairs": _draw_pairs,
 }
 
 
@@ -235,7 +235,7 @@ def explore(found: Mapping, recommended: str | None = None, fallback: str = "", 
         noun = "explanations" if _has_several(first) else "instances"
         found = {name: each[:MAX_INSTANCES] for name, each in found.items()}
         note = f"<p>The explorer has the first {MAX_INSTANCES:,} of {len(first):,} {noun}.</p>"
-    return note + explorer_html(_data(found, recommended, links), fallback)
+    return note + explorer_html(_collect_data(found, recommended, links), fallback)
 
 
 def _has_several(explanation) -> bool:
@@ -249,7 +249,7 @@ def explore_prompt(explanation, unit: str, fallback: str = "", links: bool = Tru
     if explanation.tokens is not None:
         columns += list(explanation.tokens.T)
         names += [f"token {place}: {token}" for place, token in enumerate(explanation.answer_tokens, 1)]
-    listed = [_answer("answer", explanation), *(Instance(name, names=explanation.parts) for name in names[1:])]
+    listed = [_describe_answer("answer", explanation), *(Instance(name, names=explanation.parts) for name in names[1:])]
     half = explanation.half_widths
     entry = Entry(
         name=explanation.method,
@@ -263,7 +263,7 @@ def explore_prompt(explanation, unit: str, fallback: str = "", links: bool = Tru
 def explore_prompts(found: Mapping, recommended: str | None, unit: str, unitless: Container[str], fallback: str) -> str:
     """Return the explorer of answers to prompts by several methods (found); unitless: methods with another scale."""
     first = next(iter(found.values()))
-    listed = [_answer(str(place), each) for place, each in enumerate(first, 1)]
+    listed = [_describe_answer(str(place), each) for place, each in enumerate(first, 1)]
     entries = [
         Entry(
             name=name,
@@ -277,7 +277,7 @@ def explore_prompts(found: Mapping, recommended: str | None, unit: str, unitless
     return _explore_answers(listed, entries, unit, [recommended] if recommended else (), fallback, True)
 
 
-def _answer(name: str, explanation) -> Instance:
+def _describe_answer(name: str, explanation) -> Instance:
     ends = {"base": explanation.value_empty, "full": explanation.value_full}
     return Instance(name, names=explanation.parts, prediction=explanation.answer, **ends)
 
@@ -288,9 +288,9 @@ def _explore_answers(listed: list, entries: list, unit: str, recommended: Sequen
     return explorer_html(ExplorerData("text", listed, entries, **about), fallback)
 
 
-def _data(found: Mapping, recommended: str | None, links: bool) -> ExplorerData:
+def _collect_data(found: Mapping, recommended: str | None, links: bool) -> ExplorerData:
     first = next(iter(found.values()))
-    about, entries = first.about, [_entry(name, each) for name, each in found.items()]
+    about, entries = first.about, [_build_entry(name, each) for name, each in found.items()]
     kind = about.kind if about.kind in ("image", "text") else "table"
     if kind == "image" and (first.data is None or not all(about.features)):
         kind = "table"
@@ -298,7 +298,7 @@ def _data(found: Mapping, recommended: str | None, links: bool) -> ExplorerData:
     signs = {"prediction": "a larger prediction", formatting.GAME: "a larger value"}
     return ExplorerData(
         kind=kind,
-        instances=_instances(first, kind, shared),
+        instances=_list_instances(first, kind, shared),
         entries=entries,
         names=about.names[0] if first._shares_names() else (),
         cells=about.features[0].cells[0] if shared else None,
@@ -311,7 +311,7 @@ def _data(found: Mapping, recommended: str | None, links: bool) -> ExplorerData:
     )
 
 
-def _entry(name: str, explanation) -> Entry:
+def _build_entry(name: str, explanation) -> Entry:
     each = [explanation.of(place) for place in range(len(explanation))]
     half = None
     if explanation.standard_error is not None and np.nan_to_num(explanation.standard_error).any():
@@ -324,7 +324,7 @@ def _entry(name: str, explanation) -> Entry:
     )
 
 
-def _instances(first, kind: str, shared: bool) -> list[Instance]:
+def _list_instances(first, kind: str, shared: bool) -> list[Instance]:
     about, values = first.about, first._values()
     images = first._images() if kind == "image" else None
     listed = []
@@ -336,14 +336,14 @@ def _instances(first, kind: str, shared: bool) -> list[Instance]:
         if kind == "text":
             content["second"] = formatting.find_second(first, place)
         if images is not None:
-            content["image"] = to_data_uri(_tones(images[place]))
+            content["image"] = to_data_uri(_scale_image(images[place]))
             content |= {} if shared else {"cells": about.features[place].cells[0]}
         facts = {"prediction": number(full, 4, whole=False)} if about.value == "prediction" else {"explained": target}
         listed.append(Instance(id=name, base=float(first.value_empty[place]), full=full, **facts, **content))
     return listed
 
 
-def _tones(image: np.ndarray) -> np.ndarray:
+def _scale_image(image: np.ndarray) -> np.ndarray:
     """Return an image (channels, height, width) of any range as (height, width, 3) in [0, 1]."""
     whole = np.asarray(image, float) - np.min(image)
     tones = scale_tones(whole / max(float(whole.max()), 1e-12))

@@ -31,17 +31,17 @@ def build_rows(explanation) -> pd.DataFrame:
             "instance": np.arange(n),
             "repeat": 0,
             "budget": budget if isinstance(budget, int | float) else None,
-            "scores": _lists(explanation.scores, sizes, fine),
-            "standard_error": _lists(spread, sizes, has_errors),
-            "interactions": _lists(explanation.interaction_values, n_pairs, fine),
-            "interactions_standard_error": _lists(explanation.interactions_standard_error, n_pairs, fine),
+            "scores": _trim_rows(explanation.scores, sizes, fine),
+            "standard_error": _trim_rows(spread, sizes, has_errors),
+            "interactions": _trim_rows(explanation.interaction_values, n_pairs, fine),
+            "interactions_standard_error": _trim_rows(explanation.interactions_standard_error, n_pairs, fine),
             **{name: getattr(explanation, name) for name in UNCHANGED_COLUMNS},
             "details": [json.dumps(details) if details else None for details in explanation.details],
         }
     )
 
 
-def _lists(scores: np.ndarray | None, sizes: list[int], available: np.ndarray) -> list[np.ndarray | None]:
+def _trim_rows(scores: np.ndarray | None, sizes: list[int], available: np.ndarray) -> list[np.ndarray | None]:
     """Return each instance's scores without padding; None where it has none."""
     if scores is None:
         return [None] * len(sizes)
@@ -119,24 +119,24 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
         about["names"] = [shared] * n if names is None else [tuple(each) for each in names]
         about |= {"data": _unpack(about["data"]), "features": _unpack_features(about["features"])}
         about["classes"] = tuple(about["classes"])
-    spread = None if rows["standard_error"].isna().all() else _stack(rows["standard_error"], shape)
+    spread = None if rows["standard_error"].isna().all() else _stack_rows(rows["standard_error"], shape)
     most = longest * (longest - 1) // 2
     pairs, of_pairs = (
-        None if rows[name].isna().all() else _stack(rows[name], [most])
+        None if rows[name].isna().all() else _stack_rows(rows[name], [most])
         for name in ("interactions", "interactions_standard_error")
     )
     columns = {name: rows[name].to_numpy() for name in ("evaluations", "seconds", "value_full", "value_empty")}
     words = {name: [one if isinstance(one, str) else None for one in rows[name]] for name in ("error", "warning")}
     details = [json.loads(one) if isinstance(one, str) else {} for one in rows["details"]]
     record = Record(
-        _stack(rows["scores"], shape), **columns, **words, target=rows["target"].to_numpy(np.int64),
+        _stack_rows(rows["scores"], shape), **columns, **words, target=rows["target"].to_numpy(np.int64),
         status=rows["status"].tolist(), details=details, standard_error=spread, interaction_values=pairs,
         interactions_standard_error=of_pairs,
     )  # fmt: skip
     return record, about
 
 
-def _stack(column: pd.Series, shape: list[int]) -> np.ndarray:
+def _stack_rows(column: pd.Series, shape: list[int]) -> np.ndarray:
     """Return the lists of a column as (n, *shape), NaN where missing."""
     stacked = np.full((len(column), int(np.prod(shape))), np.nan)
     for row, given in zip(stacked, column, strict=True):
@@ -151,14 +151,14 @@ def _pack(data: Any) -> Any:
         return data
     buffer = io.BytesIO()
     if isinstance(data, pd.DataFrame):
-        _storable(data).to_parquet(buffer)
+        _make_storable(data).to_parquet(buffer)
     else:
         np.save(buffer, data, allow_pickle=False)
     kind = "frame" if isinstance(data, pd.DataFrame) else "array"
     return {kind: base64.b64encode(buffer.getvalue()).decode()}
 
 
-def _storable(data: pd.DataFrame) -> pd.DataFrame:
+def _make_storable(data: pd.DataFrame) -> pd.DataFrame:
     """Return a data frame that Parquet can store: unsupported columns and index become texts."""
     storable = data.copy(deep=False)
     if not _is_storable(storable.iloc[:, :0]):

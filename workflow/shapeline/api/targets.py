@@ -95,7 +95,7 @@ def choose_targets(
     if target is None or (isinstance(target, str) and target == "predicted" and target not in names):
         return predictions.argmax(1), everyone
     if isinstance(target, str) and target == "true" and target not in names:
-        return _broadcast_classes(_true(y), classes, predictions.shape, "y"), everyone
+        return _broadcast_classes(_require_classes(y), classes, predictions.shape, "y"), everyone
     if isinstance(target, set | frozenset) or (isinstance(target, str) and target == "each" and target not in names):
         if not len(target):
             raise ShapelineError("explain: target is a set without classes; give one or more")
@@ -185,7 +185,7 @@ def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -
         )
 
 
-def _true(y: Sequence | None) -> Sequence:
+def _require_classes(y: Sequence | None) -> Sequence:
     if y is None:
         raise ShapelineError("explain: target 'true' needs the true class of each input; give y")
     return y
@@ -194,7 +194,9 @@ def _true(y: Sequence | None) -> Sequence:
 def _broadcast_classes(given: object, classes: Classes, shape: tuple[int, int], what: str) -> np.ndarray:
     """Return one class for all, or one per input, as numbers; what: the argument."""
     n, count = shape
-    values = np.asarray(given) if isinstance(given, str) or not hasattr(given, "__len__") else _as_objects(given)
+    values = (
+        np.asarray(given) if isinstance(given, str) or not hasattr(given, "__len__") else _convert_to_objects(given)
+    )
     if values.shape not in ((), (n,)):
         raise ShapelineError(
             f"explain: {what} has {np.asarray(given).dtype} of shape {values.shape}; give one class, or {n}, one an "
@@ -204,7 +206,7 @@ def _broadcast_classes(given: object, classes: Classes, shape: tuple[int, int], 
     return np.broadcast_to(np.array(numbers), n).astype(int)
 
 
-def _as_objects(given: Any) -> np.ndarray:
+def _convert_to_objects(given: Any) -> np.ndarray:
     """Return a list or array as objects, so that numbers do not become texts among names."""
     values = np.asarray(given, dtype=object)
     return values.reshape(len(values)) if values.ndim == 2 and values.shape[1] == 1 else values

@@ -33,7 +33,7 @@ def ratios(means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
         look = {"linestyle": style.line, "color": style.colour, "markersize": 5.5}
         axes.plot(across, line["ratio"], style.marker, label=name, **look)
     axes.set(yscale="log", ylabel="error over kernel_shap's, lower is better")
-    _budgets(axes, means)
+    _label_budgets(axes, means)
     low, high = axes.get_ylim()
     axes.set_yticks(ticks := [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10) if low <= tick <= high], map(str, ticks))
     drawing.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
@@ -58,7 +58,7 @@ def errors(measured: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
             axes.plot(line["times"], line["rmse"], style.marker, label=name, **look)
         axes.set(yscale="log")
         axes.set_title(game, fontsize=8.5, y=1)  # a fixed y, since automatic placement is slow
-        _budgets(axes, of_game, "")
+        _label_budgets(axes, of_game, "")
     for axes in panels.flat[len(games) :]:
         axes.set_visible(False)
     handles, names = panels[0, 0].get_legend_handles_labels()
@@ -68,7 +68,7 @@ def errors(measured: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     return drawing
 
 
-def _budgets(axes: Axes, frame: pd.DataFrame, label: str = "evaluations / d") -> None:
+def _label_budgets(axes: Axes, frame: pd.DataFrame, label: str = "evaluations / d") -> None:
     times = sorted(frame["times"].unique())
     axes.set(xscale="log", xlabel=label)
     axes.set_xticks(times, [number(one) for one in times])
@@ -111,10 +111,10 @@ def header(found: Accuracy) -> HTML:
         "sample each" if found.repeats == 1 else "samples each": found.repeats,
         "features (d)": f"{min(game.d for game in found.games)} to {max(game.d for game in found.games)}",
     }
-    return top("Accuracy: estimators of Shapley values at equal budgets", _answers(found), (), facts)
+    return top("Accuracy: estimators of Shapley values at equal budgets", _list_answers(found), (), facts)
 
 
-def _answers(found: Accuracy) -> list[tuple[str, str]]:
+def _list_answers(found: Accuracy) -> list[tuple[str, str]]:
     """Return per budget the estimator with the smallest mean error, and the cost per evaluation from which it leads."""
     verdicts = []
     for times, rows in found.means.groupby("times"):
@@ -123,17 +123,19 @@ def _answers(found: Accuracy) -> list[tuple[str, str]]:
         if name == BASE:
             verdicts.append((f"At {number(times)} d evaluations: {BASE}.", "No estimator has a smaller mean error."))
             continue
-        size = f"Its error is {_ratio(best)} times that of {BASE} over {number(best['games'])} games"
+        size = f"Its error is {_format_ratio(best)} times that of {BASE} over {number(best['games'])} games"
         sure = "" if best["high"] < 1 else " (not significant)"
-        verdicts.append((f"At {number(times)} d evaluations: {name}.", f"{size}{sure}; {_lead(found, name, times)}."))
+        verdicts.append(
+            (f"At {number(times)} d evaluations: {name}.", f"{size}{sure}; {_describe_lead(found, name, times)}.")
+        )
     return verdicts
 
 
-def _ratio(row) -> str:
+def _format_ratio(row) -> str:
     return two_digit_interval({"mean": row["ratio"], "low": row["low"], "high": row["high"]})
 
 
-def _lead(found: Accuracy, name: str, times: float) -> str:
+def _describe_lead(found: Accuracy, name: str, times: float) -> str:
     """Return the seconds per evaluation from which the estimator leads, in the median game."""
     seconds = accuracy.find_break_even(found.measured, name).xs(times, level="times")
     behind = int(seconds.isna().sum())
@@ -148,7 +150,7 @@ def _lead(found: Accuracy, name: str, times: float) -> str:
 def ratio_section(found: Accuracy) -> HTML:
     """Return the ratios over games as a figure and a table."""
     means = found.means
-    wide = means.assign(text=[_ratio(row) for _, row in means.iterrows()])
+    wide = means.assign(text=[_format_ratio(row) for _, row in means.iterrows()])
     shown = wide.pivot(index="estimator", columns="times", values="text").reindex(list(ESTIMATORS)).fillna("–")
     counts = means[means["estimator"] == BASE].set_index("times")["games"]
     shown.columns = [f"{number(times)} d, {counts[times]} games" for times in shown.columns]

@@ -122,7 +122,7 @@ def counter_sentence(verdict: axioms.Verdict) -> str:
     """Return the violation of the axiom as a sentence."""
     example = verdict.counter_example
     before, after, expected = (
-        _vector(values) for values in (example.before.influence, example.after.influence, example.expected)
+        _format_vector(values) for values in (example.before.influence, example.after.influence, example.expected)
     )
     change = example.change[0].upper() + example.change[1:]
     if verdict.axiom == "non_bias":
@@ -134,7 +134,7 @@ def counter_sentence(verdict: axioms.Verdict) -> str:
     return f"{change}: influence {before} before and {after} after; the axiom requires {expected}."
 
 
-def _vector(values: np.ndarray) -> str:
+def _format_vector(values: np.ndarray) -> str:
     texts = [number(value, whole=False) for value in values]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
@@ -156,18 +156,18 @@ def counter_example(verdict: axioms.Verdict, sigma: float | None = None) -> Figu
     for axes, data, title, expected in zip(
         panels, (example.before, example.after), titles, (None, example.expected), strict=True
     ):
-        axes.set_title(f"{title}: {_vector(data.influence)}", fontsize=9.5)
+        axes.set_title(f"{title}: {_format_vector(data.influence)}", fontsize=9.5)
         random = mean and expected is not None
         axes.set(xlim=(low[0] - margin, high[0] + margin), xlabel="feature 0")
         if plane:
             axes.set(ylim=(low[1] - margin, high[1] + margin), ylabel="feature 1")
-            _dots(axes, *data.X.T, data.labels, len(example.before.X), random)
-            _plane(axes, data, expected, 0.9 * margin / largest)
+            _draw_dots(axes, *data.X.T, data.labels, len(example.before.X), random)
+            _draw_plane(axes, data, expected, 0.9 * margin / largest)
         else:
             heights = np.where(data.labels == data.labels[0], 1.0, 0.0)
             heights[1:] = 0.5 if random else heights[1:]
-            _dots(axes, data.X[:, 0], heights, data.labels, len(example.before.X), random)
-            _line(axes, data, expected, 0.9 * margin / largest, None if random else sigma)
+            _draw_dots(axes, data.X[:, 0], heights, data.labels, len(example.before.X), random)
+            _draw_line(axes, data, expected, 0.9 * margin / largest, None if random else sigma)
     return drawing
 
 
@@ -178,7 +178,7 @@ def potential(X: np.ndarray, labels: np.ndarray, sigma: float, at: np.ndarray) -
     return weights @ (labels == labels[0]) / weights.sum(axis=1)
 
 
-def _line(axes: Axes, data: axioms.Labelled, expected, scale: float, sigma: float | None) -> None:
+def _draw_line(axes: Axes, data: axioms.Labelled, expected, scale: float, sigma: float | None) -> None:
     """Draw one feature on x; scale: of the arrows, which without a potential lie along the feature."""
     x = data.X[:1, 0]
     axes.set_ylim(-0.35, 1.6)
@@ -187,7 +187,7 @@ def _line(axes: Axes, data: axioms.Labelled, expected, scale: float, sigma: floa
     if sigma is None:
         for value, dashed in arrows:
             beside = 0.12 * dashed  # shifted, so that the lines do not coincide
-            _arrow(axes, (x[0], 1 + beside), (scale * value, 0.0), dashed)
+            _draw_arrow(axes, (x[0], 1 + beside), (scale * value, 0.0), dashed)
         return
     start, end = axes.get_xlim()
     at = np.linspace(start, end, 200)
@@ -195,17 +195,17 @@ def _line(axes: Axes, data: axioms.Labelled, expected, scale: float, sigma: floa
     height = potential(data.X, data.labels, sigma, x)[0]
     for value, dashed in arrows:
         across = min(0.85 * (end - x[0]), 0.5 / max(abs(value), 1e-9))  # the tip must be within the axes
-        _arrow(axes, (x[0], height), (across, across * value), dashed)
+        _draw_arrow(axes, (x[0], height), (across, across * value), dashed)
 
 
-def _plane(axes: Axes, data: axioms.Labelled, expected, scale: float) -> None:
+def _draw_plane(axes: Axes, data: axioms.Labelled, expected, scale: float) -> None:
     axes.set_aspect("equal")
     for value, dashed in ((expected, True), (data.influence, False)):
         if value is not None:
-            _arrow(axes, data.X[0], scale * value, dashed)
+            _draw_arrow(axes, data.X[0], scale * value, dashed)
 
 
-def _dots(axes: Axes, across: np.ndarray, up: np.ndarray, labels: np.ndarray, known: int, random: bool) -> None:
+def _draw_dots(axes: Axes, across: np.ndarray, up: np.ndarray, labels: np.ndarray, known: int, random: bool) -> None:
     """Draw every point by its label; points from `known` on are new; with random labels only the first is certain."""
     axes.plot(across[:1], up[:1], "o", markersize=17, markerfacecolor="none", markeredgecolor=INK, markeredgewidth=1.2)
     for index, (x, y) in enumerate(zip(across, up, strict=True)):
@@ -222,7 +222,7 @@ def _dots(axes: Axes, across: np.ndarray, up: np.ndarray, labels: np.ndarray, kn
             axes.annotate(f"×{count}", index, xytext=(11, -10), textcoords="offset points", fontsize=8.5, color=INK)
 
 
-def _arrow(axes: Axes, start: Sequence[float], change: Sequence[float], dashed: bool) -> None:
+def _draw_arrow(axes: Axes, start: Sequence[float], change: Sequence[float], dashed: bool) -> None:
     if not (np.isfinite(change).all() and np.abs(change).max() > 0.005 * np.ptp(axes.get_xlim())):
         return  # too short to be visible, or not finite
     colour = QUIET if dashed else FOR
@@ -366,7 +366,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
         if frame.empty:
             continue
         shown[entry] = frame
-        largest = _largest_leaf(truth.shape[1:], parameters(results, entry).get("min_size", 1))
+        largest = _count_largest_leaf(truth.shape[1:], parameters(results, entry).get("min_size", 1))
         rows.append(
             {
                 "method": entry,
@@ -400,7 +400,7 @@ def cosines_section(results: Results, truth: np.ndarray | None) -> HTML:
 def cosines(results: Results, truth: np.ndarray, entry: str) -> pd.DataFrame:
     """Return cosine of the method's map with true pixels, ideal and bound, a row per image that has a true region."""
     size = parameters(results, entry).get("min_size", 1)
-    largest = _largest_leaf(truth.shape[1:], size)
+    largest = _count_largest_leaf(truth.shape[1:], size)
     maps = experiment.select_scores(results.scores[entry], results.instances["instance"])
     down, across = (find_leaf_edges(side, size) for side in truth.shape[1:])
     area = np.outer(np.diff(down), np.diff(across))
@@ -421,7 +421,7 @@ def cosines(results: Results, truth: np.ndarray, entry: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _largest_leaf(shape: tuple[int, int], min_size: int) -> int:
+def _count_largest_leaf(shape: tuple[int, int], min_size: int) -> int:
     """Return the number of cells of the largest leaf of an image."""
     return int(np.prod([np.diff(find_leaf_edges(side, min_size)).max() for side in shape]))
 

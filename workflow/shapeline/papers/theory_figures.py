@@ -55,12 +55,14 @@ def couplings(checks: Checks) -> Figure:
     left, middle, right = drawing.subplots(1, 3)
     for order, colour, marker in ((1, SECOND, "s"), (2, CORRECTED, "o")):
         runs = sweep.chain[order][1:]
-        _lines(left, sweep, [run.errors["l_shapley"] for run in runs], colour, marker, f"error, order {order}")
-        _lines(left, sweep, [4 * run.local for run in runs], colour, None, f"4ε, order {order}")
+        _draw_line(left, sweep, [run.errors["l_shapley"] for run in runs], colour, marker, f"error, order {order}")
+        _draw_line(left, sweep, [4 * run.local for run in runs], colour, None, f"4ε, order {order}")
     runs = sweep.chain[2][1:]
-    _lines(middle, sweep, [run.errors["c_shapley_paper"] for run in runs], PRINTED, "X", "error, eq. 6")
-    _lines(middle, sweep, [run.errors["c_shapley_myerson"] for run in runs], CORRECTED, "o", "error, Myerson weights")
-    _lines(middle, sweep, [6 * run.connected for run in runs], INK, None, "6ε")
+    _draw_line(middle, sweep, [run.errors["c_shapley_paper"] for run in runs], PRINTED, "X", "error, eq. 6")
+    _draw_line(
+        middle, sweep, [run.errors["c_shapley_myerson"] for run in runs], CORRECTED, "o", "error, Myerson weights"
+    )
+    _draw_line(middle, sweep, [6 * run.connected for run in runs], INK, None, "6ε")
     left.set(title="Theorem 1: L-Shapley", ylabel="nats")
     middle.set(title="Theorem 2: C-Shapley, order 2")
     low = min(axes.get_ylim()[0] for axes in (left, middle))
@@ -82,7 +84,7 @@ def couplings(checks: Checks) -> Figure:
     return drawing
 
 
-def _lines(axes: Axes, sweep: Sweep, rows: list[np.ndarray], colour: str, marker: str | None, name: str) -> None:
+def _draw_line(axes: Axes, sweep: Sweep, rows: list[np.ndarray], colour: str, marker: str | None, name: str) -> None:
     line = DASHED if marker is None else "-"
     means = [row.mean() for row in rows]
     style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4.5}

@@ -62,12 +62,12 @@ def signs(what: str) -> str:
 def tint(level: int, dark: bool = False) -> str:
     """Return the background of a word of a level from -LEVELS (against) to LEVELS (for), linear from the page's."""
     page, tints = (DARK_PAGE, DARK_TINTS) if dark else (LIGHT_PAGE, TINTS)
-    start, end = _channels(page["paper"]), _channels(tints["p" if level > 0 else "n"])
+    start, end = _read_channels(page["paper"]), _read_channels(tints["p" if level > 0 else "n"])
     mixed = (round(a + abs(level) / LEVELS * (b - a)) for a, b in zip(start, end, strict=True))
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
 
 
-def _channels(colour: str) -> tuple[int, ...]:
+def _read_channels(colour: str) -> tuple[int, ...]:
     return tuple(bytes.fromhex(colour[1:7]))
 
 

@@ -273,9 +273,9 @@ def figure(
         observe(drawing, alt, numbers)
     width, description = round(drawing.get_figwidth() * PIXELS_PER_INCH), html.escape(alt, quote=True)
     if vector:
-        image = f'<svg role="img" aria-label="{description}" width="{width}" {_vectors(drawing, numbers)}'
+        image = f'<svg role="img" aria-label="{description}" width="{width}" {_write_svg(drawing, numbers)}'
     else:
-        source = f"data:image/png;base64,{base64.b64encode(_pixels(drawing)).decode()}"
+        source = f"data:image/png;base64,{base64.b64encode(_write_png(drawing)).decode()}"
         image = f'<img width="{width}" alt="{description}" src="{source}">'
     legend = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     return HTML(f'<figure><div class="wide">{image}</div>{legend}</figure>')
@@ -287,7 +287,7 @@ def mark_method(entry: str, *artists: Artist) -> None:
         artist.set_gid(METHOD + entry)
 
 
-def _vectors(drawing: Figure, numbers: pd.DataFrame | None) -> str:
+def _write_svg(drawing: Figure, numbers: pd.DataFrame | None) -> str:
     """Return a figure's SVG after its first attributes, with unique identifiers and two decimals."""
     buffer = io.StringIO()
     drawing.savefig(buffer, format="svg", metadata={"Date": None}, dpi=DOTS_PER_INCH)
@@ -311,7 +311,7 @@ def _shorten(tag: str, salt: str) -> str:
     return DIGITS.sub(r"\1", tag).replace("'DejaVu Sans'", FONTS)
 
 
-def _pixels(drawing: Figure) -> bytes:
+def _write_png(drawing: Figure) -> bytes:
     """Return a figure as PNG, with 256 colours unless it has photographs, which is a third of the size."""
     buffer = io.BytesIO()
     drawing.savefig(buffer, format="rgba", dpi=DOTS_PER_INCH)

@@ -148,11 +148,11 @@ def load(**parameters) -> Results:
     settings = json.loads(record.settings_json)
     settings = {**settings.pop("report", {}), **settings}
     entries = {entry: settings["entries"][entry] for entry in settings.get("order", settings["entries"])}
-    files = _score_files(record, entries)
+    files = _find_score_files(record, entries)
     tables = _split_metrics([score_files.read_table(record.metrics)] if Path(record.metrics).is_file() else [])
     measured = _split_metrics(map(_read_compared, record.measured))
-    card = _card(record, record.dataset_card) if record.dataset_card else {}
-    instances = score_files.read_table(_present(record.instances, record.experiment))
+    card = _read_card(record, record.dataset_card) if record.dataset_card else {}
+    instances = score_files.read_table(_check_file(record.instances, record.experiment))
     all_rows = {entry: score_files.select_training(score_files.read(paths)) for entry, paths in files.items()}
     explanations = {entry: score_files.final(rows) for entry, rows in all_rows.items()}
     if card.get("task") == "multilabel":
@@ -163,7 +163,7 @@ def load(**parameters) -> Results:
         root=record.root,
         settings=settings,
         entries=entries,
-        model_card=_card(record, record.model_card) if record.model_card else {},
+        model_card=_read_card(record, record.model_card) if record.model_card else {},
         dataset_card=card,
         folder=record.dataset,
         features=None
@@ -182,7 +182,7 @@ def load(**parameters) -> Results:
     )
 
 
-def _score_files(record: Parameters, entries: Mapping[str, dict]) -> dict[str, list[Path]]:
+def _find_score_files(record: Parameters, entries: Mapping[str, dict]) -> dict[str, list[Path]]:
     """Return the files of each method, in order. Raises ShapelineError for missing files and unknown methods."""
     unknown = sorted(set(record.scores) - set(entries))
     if unknown:
@@ -191,7 +191,7 @@ def _score_files(record: Parameters, entries: Mapping[str, dict]) -> dict[str, l
             "it again."
         )
     shown = [entry for entry in entries if entry in record.scores]
-    return {entry: [_present(path, record.experiment) for path in record.scores[entry]] for entry in shown}
+    return {entry: [_check_file(path, record.experiment) for path in record.scores[entry]] for entry in shown}
 
 
 def _read_compared(path: str | Path) -> pd.DataFrame:
@@ -210,8 +210,8 @@ def _split_metrics(frames: Iterable[pd.DataFrame]) -> dict[str, pd.DataFrame]:
     }
 
 
-def _card(record: Parameters, path: str) -> dict:
-    return json.loads(_present(path, record.experiment).read_text(encoding="utf-8"))
+def _read_card(record: Parameters, path: str) -> dict:
+    return json.loads(_check_file(path, record.experiment).read_text(encoding="utf-8"))
 
 
 def _expand_labels(frame: pd.DataFrame, count: int) -> pd.DataFrame:
@@ -247,7 +247,7 @@ def describe_rows(results: Results) -> str:
     return " Each label has a row of its own, and the images that have most labels come first."
 
 
-def _present(path: str | Path, experiment: str) -> Path:
+def _check_file(path: str | Path, experiment: str) -> Path:
     if not Path(path).is_file():
         raise ShapelineError(f"report of {experiment}: {path} is missing; run `snakemake {experiment}` to make it.")
     return Path(path)

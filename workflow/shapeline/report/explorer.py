@@ -103,7 +103,7 @@ def explorer_html(data: ExplorerData, fallback: str = "") -> str:
     ShapelineError
         Where a method has scores of another number of instances.
     """
-    content = json.dumps(_content(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    content = json.dumps(_collect_content(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # Escaping prevents texts of a dataset from closing the element, and keeps the page valid UTF-8.
     content = re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda letter: f"\\u{ord(letter[0]):04x}", content)
     return (
@@ -117,16 +117,16 @@ def explorer_html(data: ExplorerData, fallback: str = "") -> str:
 def _style() -> str:
     """Return the rules with the colours of both schemes; JupyterLab states its own scheme."""
     light, dark = (colours.LIGHT_PAGE, colours.TINTS), (colours.DARK_PAGE, colours.DARK_TINTS)
-    rules = [_variables(".shapeline-explorer", *light), "@media screen {"]
-    rules += [f"@media (prefers-color-scheme: dark) {{ {_variables(':root .shapeline-explorer', *dark)} }}"]
+    rules = [_set_scheme(".shapeline-explorer", *light), "@media screen {"]
+    rules += [f"@media (prefers-color-scheme: dark) {{ {_set_scheme(':root .shapeline-explorer', *dark)} }}"]
     rules += [
-        _variables(f'[data-jp-theme-light="{is_light}"] .shapeline-explorer', *scheme)
+        _set_scheme(f'[data-jp-theme-light="{is_light}"] .shapeline-explorer', *scheme)
         for is_light, scheme in (("true", light), ("false", dark))
     ]
     return "\n".join([*rules, "}", read_packaged("explorer.css")])
 
 
-def _variables(where: str, page: dict[str, str], tints: dict[str, str]) -> str:
+def _set_scheme(where: str, page: dict[str, str], tints: dict[str, str]) -> str:
     signs = {"for": "p", "against": "n"}
     channels = {f"tint-{name}": " ".join(map(str, bytes.fromhex(tints[sign][1:]))) for name, sign in signs.items()}
     return colours.set_variables(where, page | channels)
@@ -147,7 +147,7 @@ def to_data_uri(image: np.ndarray) -> str:
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def _content(data: ExplorerData) -> dict:
+def _collect_content(data: ExplorerData) -> dict:
     """Return the data of the script."""
     if data.kind not in KINDS:
         raise ShapelineError(f"explorer: unknown kind '{data.kind}'; use one of {', '.join(KINDS)}.")
@@ -164,7 +164,7 @@ def _content(data: ExplorerData) -> dict:
     return {
         "kind": data.kind,
         "names": list(data.names) if is_named else [],  # the script numbers features
-        "cells": _run_lengths(data.cells),
+        "cells": _encode(data.cells),
         "size": None if data.cells is None else list(np.shape(data.cells)),
         "signs": colours.signs(data.explained),
         "unit": data.unit,
@@ -176,8 +176,8 @@ def _content(data: ExplorerData) -> dict:
             {"name": entry.name, "note": entry.note, "unit": entry.unit, "intervals": entry.half is not None}
             for entry in data.entries
         ],
-        "instances": [_instance(data, index, index < shown, chosen) for index in range(len(data.instances))],
-        "scores": [[_explanation(entry, index) for entry in data.entries] for index in range(shown)],
+        "instances": [_describe(data, index, index < shown, chosen) for index in range(len(data.instances))],
+        "scores": [[_pack_row(entry, index) for entry in data.entries] for index in range(shown)],
     }
 
 
@@ -202,7 +202,7 @@ def _sum_blocks(data: ExplorerData) -> ExplorerData:
     return replace(data, names=(), cells=block_of[data.cells], entries=entries, note=note)
 
 
-def _instance(data: ExplorerData, index: int, whole: bool, chosen: Sequence[int]) -> dict:
+def _describe(data: ExplorerData, index: int, whole: bool, chosen: Sequence[int]) -> dict:
     """Return the facts of an instance, with its image and its own features, or with its largest scores only."""
     one = data.instances[index]
     facts = {
@@ -220,13 +220,13 @@ def _instance(data: ExplorerData, index: int, whole: bool, chosen: Sequence[int]
         facts |= {"image": one.image} if one.image else {}
         facts |= {} if one.second is None else {"second": int(one.second)}
         if one.cells is not None:
-            facts |= {"cells": _run_lengths(one.cells), "size": list(np.shape(one.cells))}
+            facts |= {"cells": _encode(one.cells), "size": list(np.shape(one.cells))}
         return facts
     method = next((number for number in chosen if data.entries[number].scores[index] is not None), chosen[0])
-    return facts | {"summary": _summary(data.entries[method], method, index, one.names)}
+    return facts | {"summary": _summarise(data.entries[method], method, index, one.names)}
 
 
-def _summary(entry: Entry, method: int, index: int, names: Sequence[str] | None) -> dict:
+def _summarise(entry: Entry, method: int, index: int, names: Sequence[str] | None) -> dict:
     """Return the largest scores of an instance by one method."""
     scores = entry.scores[index]
     if scores is None:
@@ -234,16 +234,16 @@ def _summary(entry: Entry, method: int, index: int, names: Sequence[str] | None)
     flat = np.ravel(scores)
     top = np.argsort(-np.abs(np.nan_to_num(flat)), kind="stable")[:MAX_SUMMARY]
     half = None if entry.half is None or entry.half[index] is None else np.ravel(entry.half[index])[top]
-    result = {"method": method, "features": top.tolist(), "scores": _numbers(flat[top]), "half": _numbers(half)}
+    result = {"method": method, "features": top.tolist(), "scores": _pack(flat[top]), "half": _pack(half)}
     return result if names is None else result | {"names": [str(names[one]) for one in top]}
 
 
-def _explanation(entry: Entry, index: int) -> list | None:
+def _pack_row(entry: Entry, index: int) -> list | None:
     scores = entry.scores[index]
-    return None if scores is None else [_numbers(scores), _numbers(None if entry.half is None else entry.half[index])]
+    return None if scores is None else [_pack(scores), _pack(None if entry.half is None else entry.half[index])]
 
 
-def _numbers(values: np.ndarray | None) -> list | dict | None:
+def _pack(values: np.ndarray | None) -> list | dict | None:
     """Return numbers to four digits, None for one that is not finite; many as 16-bit integers in base64."""
     if values is None:
         return None
@@ -264,7 +264,7 @@ def _round(value: float | None) -> float | None:
     return int(rounded) if rounded.is_integer() else rounded
 
 
-def _run_lengths(cells: np.ndarray | None) -> list[int] | None:
+def _encode(cells: np.ndarray | None) -> list[int] | None:
     """Return [feature, count, feature, count, ...] of the pixels in their order; None where each is its own feature."""
     if cells is None or np.array_equal(np.ravel(cells), np.arange(cells.size)):
         return None

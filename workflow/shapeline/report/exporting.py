@@ -35,7 +35,7 @@ def export_report(executed: Path, folder: Path, notebooks: Path) -> list[Path]:
         )
     written, headings = {"figures": [], "tables": []}, [""]
     folder.mkdir(parents=True, exist_ok=True)
-    observer, parameters = _writer(folder, written, headings), record.get("parameters", {})
+    observer, parameters = _build_writer(folder, written, headings), record.get("parameters", {})
     elements.observers.append(observer)
     try:
         rendering.execute(source_file, parameters, lambda text: headings.extend(re.findall(r"^#+ (.*)", text, re.M)))
@@ -51,7 +51,7 @@ def export_report(executed: Path, folder: Path, notebooks: Path) -> list[Path]:
     return [*written["figures"], *written["tables"]]
 
 
-def _writer(folder: Path, written: dict[str, list[Path]], headings: list[str]) -> Callable:
+def _build_writer(folder: Path, written: dict[str, list[Path]], headings: list[str]) -> Callable:
     """Return the observer that writes each element; an element without a title has its section's title."""
 
     @styled
@@ -140,7 +140,7 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
     ):
         loaded = experiments.load(**parameters)
         mlflow.log_params(
-            {name: _text(loaded.settings.get(name)) for name in ("features", "reference", "value", "budget")}
+            {name: _format_value(loaded.settings.get(name)) for name in ("features", "reference", "value", "budget")}
         )
         mlflow.log_metrics({"instances": len(loaded.instances)} | _model_metrics(loaded.model_card))
         for file in (executed.with_suffix(".html"), executed, Path(parameters["metrics"] or ".")):
@@ -149,14 +149,14 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
         for name, method in loaded.entries.items():
             with mlflow.start_run(run_name=name, nested=True):
                 method_settings = {"method": method["method"], **(method.get("parameters") or {})}
-                mlflow.log_params({key: _text(value) for key, value in method_settings.items()})
-                mlflow.log_metrics(_metrics(loaded.metrics, name))
+                mlflow.log_params({key: _format_value(value) for key, value in method_settings.items()})
+                mlflow.log_metrics(_collect_metrics(loaded.metrics, name))
                 for file in parameters["scores"].get(name, ()):
                     mlflow.log_artifact(file, "scores")
     return run.info.run_id
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -164,7 +164,7 @@ def _model_metrics(card: dict) -> dict[str, float]:
     return {name: card[name] for name in ("test_accuracy", "test_r2") if card.get(name) is not None}
 
 
-def _metrics(tables: dict[str, pd.DataFrame], method: str) -> dict[str, float]:
+def _collect_metrics(tables: dict[str, pd.DataFrame], method: str) -> dict[str, float]:
     """Return the mean and the 95 % interval of each scalar metric of a method, by names that MLflow accepts."""
     result = {}
     for metric, frame in tables.items():

@@ -112,8 +112,8 @@ def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
     verb = "is" if facts["instances"] == 1 else "are"
     sentences.append(f"{format_count(facts['instances'], 'instance')} {verb} explained{remark}.")
     if facts["best"] and not advised:
-        sentences.append(_area_sentence(facts))
-    sentences += [] if advised else _error_sentences(results, facts)
+        sentences.append(_describe_areas(facts))
+    sentences += [] if advised else _describe_errors(results, facts)
     samples = max(int(frame["repeat"].nunique()) for frame in results.scores.values())
     scope = f"{format_count(len(results.scores), 'method')}, {format_count(facts['instances'], 'instance')}"
     scope += f" and up to {number(samples)} sampling repetitions" if samples > 1 else ""
@@ -123,7 +123,7 @@ def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
     return [*sentences, f"{number(facts['rows'])} explanations ({scope}) {spent}{failed}"]
 
 
-def _area_sentence(facts: dict) -> str:
+def _describe_areas(facts: dict) -> str:
     best, control = facts["best"], facts["control"]
     start = f"{best['method']} has the lowest (best) deletion AUC: {interval(best)} nats"
     if not control:
@@ -139,7 +139,7 @@ def _area_sentence(facts: dict) -> str:
     return f"{text}; on the same instances the difference is {interval(ahead)}{remark}."
 
 
-def _error_sentences(results: experiment.Results, facts: dict) -> list[str]:
+def _describe_errors(results: experiment.Results, facts: dict) -> list[str]:
     if not facts["error"]:
         return []
     error, spent = facts["error"], experiment.average_evaluations(results)

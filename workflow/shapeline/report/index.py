@@ -51,8 +51,8 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     position_table = position_table[(position_table.fillna(0) != 0).any(axis=1)]  # random attribution is 0 everywhere
     order = pd.DataFrame({"in": position_table.notna().sum(axis=1), "mean": position_table.mean(axis=1)})
     position_table = position_table.loc[order.sort_values(["in", "mean"], ascending=False, kind="stable").index]
-    head = "".join(_head(column) for column in columns)
-    body = "".join(_row(entry, row, columns) for entry, row in position_table.iterrows())
+    head = "".join(_write_head(column) for column in columns)
+    body = "".join(_write_row(entry, row, columns) for entry, row in position_table.iterrows())
     return join_parts(
         heading("Methods by experiment and criterion", 2),
         note(
@@ -75,19 +75,19 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     )
 
 
-def _head(column: Column) -> str:
+def _write_head(column: Column) -> str:
     """Return the head of a column, with the attributes by which the page filters."""
     result, answer, _ = column
-    kind, title = result.dataset_card.get("kind", "game"), _escape(_title(column)).replace("_", "_<wbr>")
+    kind, title = result.dataset_card.get("kind", "game"), _escape(_name_column(column)).replace("_", "_<wbr>")
     return f'<th data-kind="{_escape(kind)}" data-criterion="{_escape(answer.criterion.short)}">{title}</th>'
 
 
-def _title(column: Column) -> str:
+def _name_column(column: Column) -> str:
     result, answer, _ = column
     return f"{result.experiment}: {answer.criterion.short}"
 
 
-def _row(entry: str, row: pd.Series, columns: Sequence[Column]) -> str:
+def _write_row(entry: str, row: pd.Series, columns: Sequence[Column]) -> str:
     cells = []
     for value, column in zip(row, columns, strict=True):
         if not np.isfinite(value):
@@ -97,7 +97,7 @@ def _row(entry: str, row: pd.Series, columns: Sequence[Column]) -> str:
         is_recommended = advice is not None and (advice.entry == entry or str(advice.entry).startswith(f"{entry} at "))
         mark = f"{'⚠ ' * bool(changes(answer, result))}{name_verdict(advice)[0]} " if is_recommended else ""
         spent = format_count(answer.evaluations.get(entry, np.nan), "evaluation")
-        hint = f"{entry}, {_title(column)}: {spent} per instance"
+        hint = f"{entry}, {_name_column(column)}: {spent} per instance"
         if is_recommended and advice.entry != entry:
             hint += f"; at {advice.entry.partition(' at ')[2]}"
         hint += "; worse than random attribution" if value < 0 else ""
@@ -138,7 +138,7 @@ def _rank_group(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
     pairs = [f"{result.dataset_card.get('name')}, {result.model_card.get('name')}" for result, _ in members]
     if len(entries) < MIN_METHODS or len(set(pairs)) < 2:
         return None
-    means_of_members = [_means(answer, result, entries) for result, answer in members]
+    means_of_members = [_collect_means(answer, result, entries) for result, answer in members]
     cluster = [pair for pair, means in zip(pairs, means_of_members, strict=True) for _ in range(len(means))]
     sign = 1 if first.criterion.better == "lower" else -1
     means = pd.concat(means_of_members, ignore_index=True) * sign
@@ -177,7 +177,7 @@ def _list_shared_entries(members: Sequence[tuple[Results, Evidence]]) -> list[st
     ]
 
 
-def _means(answer: Evidence, result: Results, entries: list[str]) -> pd.DataFrame:
+def _collect_means(answer: Evidence, result: Results, entries: list[str]) -> pd.DataFrame:
     """Return means (training seeds, methods); the first row uses all instances; complete seeds only."""
     others = average_per_seed(answer, result)
     others = others.loc[others.index > 0, entries] if set(entries) <= set(others) else pd.DataFrame(columns=entries)
@@ -246,10 +246,10 @@ def experiments_table(rows: Iterable[Mapping]) -> HTML:
     body, notes = [], []
     for row in rows:
         name, paper = row.get("title") or row["dataset"], PAPER.get(row["dataset"])
-        cells = f'<td class="text"><b>{_escape(name)}</b></td>{_facts("here", row)}'
+        cells = f'<td class="text"><b>{_escape(name)}</b></td>{_write_facts("here", row)}'
         body.append(f'<tr class="{"first" if paper else ""}">{cells}</tr>')
         if paper:
-            body.append(f'<tr><td class="text paper"></td>{_facts("paper", paper, "paper")}</tr>')
+            body.append(f'<tr><td class="text paper"></td>{_write_facts("paper", paper, "paper")}</tr>')
         if row.get("note"):
             notes.append(f"{name}: {row['note'].rstrip('.')}.")
     classes = {name: "text" if name == "model" else "number" for name in COLUMNS}
@@ -263,7 +263,7 @@ def experiments_table(rows: Iterable[Mapping]) -> HTML:
     )
 
 
-def _facts(source: str, row: Mapping, css_class: str = "") -> str:
+def _write_facts(source: str, row: Mapping, css_class: str = "") -> str:
     cells = [f'<td class="text {css_class}">{source}</td>']
     for name in COLUMNS:
         value = row.get(name)
@@ -326,11 +326,11 @@ def cards(results: Sequence[Results], evidence_of: Mapping[str, Sequence[Evidenc
     """Return a card per experiment: key figures, and the recommended methods with their cost."""
     if not results:
         return note("No experiment has a report yet.")
-    cards = "".join(_card(result, evidence_of[result.experiment]) for result in results)
+    cards = "".join(_write_card(result, evidence_of[result.experiment]) for result in results)
     return HTML(f'<p class="note">{criteria.LEGEND}</p><div class="cards">{cards}</div>')
 
 
-def _card(result: Results, answers: Sequence[Evidence]) -> str:
+def _write_card(result: Results, answers: Sequence[Evidence]) -> str:
     facts = findings.headline(result)
     link = f'<a class="need" href="{_escape(result.experiment)}.html">{_escape(facts["title"])}</a>'
     figures = [f"{format_count(facts['instances'], 'instance')}, d = {number(result.d)}"]
@@ -376,7 +376,7 @@ def papers_section(results: Sequence[Results], pages: Mapping[str, str]) -> HTML
             lines.log_odds_grid(frames, styles),
             "Deletion curves of the common methods, one panel per experiment",
             "Deletion curves: lower is better; bands are 95 % intervals over instances. Controls are grey and dashed.",
-            numbers=_masking(frames, styles),
+            numbers=_collect_curves(frames, styles),
         ),
         HTML(f"<ul>{links}</ul>"),
     )
@@ -395,7 +395,9 @@ def models_section(results: Sequence[Results]) -> HTML:
 def origins_section(results: Sequence[Results], digests: Mapping[str, str]) -> HTML:
     """Return the provenance of the results; digests: of the settings per experiment, if known."""
     return join_parts(
-        table(_origins(results, digests), text=["commit", "versions", "device", "frameworks", "configuration"]),
+        table(
+            _tabulate_origins(results, digests), text=["commit", "versions", "device", "frameworks", "configuration"]
+        ),
         note(
             "Configuration: a digest of the settings of all jobs of a page; equal digests mean equal settings. "
             f"Digest of all experiments: {digest(dict(digests))}."
@@ -405,7 +407,7 @@ def origins_section(results: Sequence[Results], digests: Mapping[str, str]) -> H
     )
 
 
-def _masking(frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) -> pd.DataFrame | None:
+def _collect_curves(frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) -> pd.DataFrame | None:
     """Return the deletion curves of the methods in the figure, of all experiments."""
     if not frames:
         return None
@@ -414,7 +416,7 @@ def _masking(frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) ->
     return curves.loc[drawn, ["experiment", "method", "x", "mean", "low", "high"]]
 
 
-def _origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataFrame:
+def _tabulate_origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataFrame:
     """Return commit, versions, devices, seed and configuration of every experiment, from its score files."""
 
     def merge(result: Results, key: str) -> str:

@@ -66,7 +66,7 @@ def render(
         raise ShapelineError(f"notebook {notebook}: no such file; restore it, for example from version control.")
     node = execute(notebook, parameters)
     _tidy(node, notebook, dict(metadata or {}))
-    body = _add_remark(_body(node), remark)
+    body = _add_remark(_render_body(node), remark)
     heading = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
     title = markup.unescape(re.sub(r"<[^>]+>", "", heading[1])).strip() if heading else html.stem
     write(executed, nbformat.writes(node) + "\n")
@@ -153,7 +153,7 @@ def _drop_empty_sections(cells: list) -> list:
     return shown[::-1]
 
 
-def _body(node) -> str:
+def _render_body(node) -> str:
     """Return texts of the cells and their outputs as HTML, without code."""
     import mistune
 
@@ -196,7 +196,7 @@ def _add_remark(body: str, remark: str) -> str:
 
 def link_files(text: str, stem: str) -> str:
     """Return a page with links under every figure to its files, which `write_parts` writes into a folder beside it."""
-    parts, last = _parts(text), []
+    parts, last = _list_parts(text), []
 
     def add_links(place: re.Match) -> str:
         if place[0] != "</figure>":
@@ -209,7 +209,7 @@ def link_files(text: str, stem: str) -> str:
     return re.sub(f"{IMAGE}|</figure>", add_links, text, flags=re.S)
 
 
-def _parts(text: str) -> Iterator[tuple[str, bytes, str | None]]:
+def _list_parts(text: str) -> Iterator[tuple[str, bytes, str | None]]:
     """Yield the file name of every image of a page, its content, and its numbers as CSV."""
     for number, image in enumerate(re.finditer(IMAGE, text, re.S), 1):
         described, *pixels = image.groups()
@@ -236,7 +236,7 @@ def write_parts(html: Path | str, folder: Path | str, metrics: Path | str = "") 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, content, numbers in _parts(Path(html).read_text(encoding="utf-8")):
+    for name, content, numbers in _list_parts(Path(html).read_text(encoding="utf-8")):
         written.append(folder / name)
         written[-1].write_bytes(content)
         if numbers:

@@ -22,13 +22,13 @@ TOP = 0.2  # of features, at whose threshold the diagnostics check for ties
 
 def health(results: experiment.Results) -> pd.DataFrame:
     """Return a row per method: rows, failures, efficiency gap, zero scores, ties, evaluations, warnings, versions."""
-    table = pd.DataFrame([_health(results, entry, frame) for entry, frame in results.scores.items()])
-    table["packages"] = [_packages(results).get(entry, "as installed") for entry in table["method"]]
+    table = pd.DataFrame([_describe_health(results, entry, frame) for entry, frame in results.scores.items()])
+    table["packages"] = [_list_packages(results).get(entry, "as installed") for entry in table["method"]]
     usual = {"warnings": "none", "packages": "as installed"}
     return table.drop(columns=[name for name, value in usual.items() if table[name].eq(value).all()])
 
 
-def _packages(results: experiment.Results) -> dict[str, str]:
+def _list_packages(results: experiment.Results) -> dict[str, str]:
     """Return the packages of each method whose version differs from the installed one, or from that of most methods."""
     shards = {
         (entry, index): metadata.get("versions", {})
@@ -42,7 +42,7 @@ def _packages(results: experiment.Results) -> dict[str, str]:
     return {entry: "⚠ " + "; ".join(texts) for entry, texts in warnings.items()}
 
 
-def _health(results: experiment.Results, entry: str, frame: pd.DataFrame) -> dict:
+def _describe_health(results: experiment.Results, entry: str, frame: pd.DataFrame) -> dict:
     fine = experiment.drop_failures(frame)
     values = [np.asarray(row, dtype=float)[None] for row in fine["scores"]]  # rows may differ in length
     values = [np.concatenate(values)] if len({row.shape for row in values}) == 1 else values
@@ -89,7 +89,7 @@ def area_table(results: experiment.Results, marks: Sequence[float] = (0.02, 0.08
     curve = frame[frame["statistic"] == "deletion"].pivot_table(index="method", columns="x", values="mean")
     positive = curve.columns[curve.columns > 0]
     nearest = sorted({positive[np.abs(positive - mark).argmin()] for mark in marks}) if len(positive) else []
-    ways = {name: _relative_auc(results, f"{name}_auc", better) for name, better in experiment.DIRECTIONS.items()}
+    ways = {name: _scale_auc(results, f"{name}_auc", better) for name, better in experiment.DIRECTIONS.items()}
     tops = {name: experiment.select_ceiling(frame, f"{name}_auc") for name in experiment.DIRECTIONS}
     ends = {name: "the optimal order" if len(top) else "the best method" for name, top in tops.items()}
     order = sorted(curve.index.union(masking.index), key=lambda entry: masking["mean"].get(entry, math.inf))
@@ -100,7 +100,9 @@ def area_table(results: experiment.Results, marks: Sequence[float] = (0.02, 0.08
             "deletion AUC (lower is better)": interval(masking.loc[entry]) if entry in masking.index else "–",
             "insertion AUC (higher is better)": interval(insertion.loc[entry]) if entry in insertion.index else "–",
             **{
-                f"{AUC[name]}, from random to {ends[name]}": _shares(way.loc[entry]) if entry in way.index else "–"
+                f"{AUC[name]}, from random to {ends[name]}": _format_shares(way.loc[entry])
+                if entry in way.index
+                else "–"
                 for name, way in ways.items()
                 if len(way)
             },
@@ -117,7 +119,7 @@ def area_table(results: experiment.Results, marks: Sequence[float] = (0.02, 0.08
     return pd.concat([pd.DataFrame([best]), shown], ignore_index=True).fillna("–")
 
 
-def _relative_auc(results: experiment.Results, statistic: str, better: str) -> pd.DataFrame:
+def _scale_auc(results: experiment.Results, statistic: str, better: str) -> pd.DataFrame:
     """Return mean, low and high of AUCs between random attribution, 0, and the optimal order or best method, 1."""
     random = next((entry for entry, settings in results.entries.items() if settings["method"] == "random"), None)
     measured = results.measured.get("log_odds")
@@ -132,7 +134,7 @@ def _relative_auc(results: experiment.Results, statistic: str, better: str) -> p
     return intervals(paired.scale_to_range(values, random, better).drop(columns=CEILING, errors="ignore"))
 
 
-def _shares(row: Mapping) -> str:
+def _format_shares(row: Mapping) -> str:
     """Return 'mean (low to high)' of fractions, as percentages."""
     mean, low, high = (f"{100 * row[key]:.1f}".replace("-", "−") for key in ("mean", "low", "high"))
     return f"{mean} % ({low} to {high})" if np.isfinite(row["low"]) else f"{mean} %"
@@ -175,15 +177,15 @@ def feature_values(row: np.ndarray, features: Features, card: Mapping) -> list[s
         if len(cells) > 1 and sorted(values) == [0.0] * (len(cells) - 1) + [1.0]:  # a one-hot code
             texts.append(names[int(values.argmax())])
         elif len(cells) > 1:
-            texts.append("; ".join(map(_cell, values)) if len(cells) <= MAX_LISTED else f"{len(cells)} columns")
+            texts.append("; ".join(map(_format_cell, values)) if len(cells) <= MAX_LISTED else f"{len(cells)} columns")
         elif names[0] in categories:
             texts.append("missing" if np.isnan(values[0]) else str(categories[names[0]][int(values[0])]))
         else:
-            texts.append(_cell(values[0]))
+            texts.append(_format_cell(values[0]))
     return texts
 
 
-def _cell(value: float) -> str:
+def _format_cell(value: float) -> str:
     return "missing" if np.isnan(value) else number(float(value), 4)
 
 

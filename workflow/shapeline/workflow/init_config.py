@@ -450,7 +450,7 @@ def _format_source(model: str) -> str:
 def _set_keys(lines: list[str], keys: dict) -> list[str]:
     """Return the lines of a dataset's entry, where these keys replace its own or are added."""
     others = [line for line in lines if line.partition(":")[0] not in keys]
-    return [*others, *(f"{key}: {_dump(value)}" for key, value in keys.items())]
+    return [*others, *(f"{key}: {_dump_yaml(value)}" for key, value in keys.items())]
 
 
 def _format_experiment(
@@ -575,12 +575,14 @@ def _is_regression(values) -> bool:
 def _format_csv_keys(form: CsvFormat) -> list[str]:
     """Return the keys of a CSV file whose format differs from the default."""
     values = {key: getattr(form, key) for key in KEYS if getattr(form, key) != getattr(PLAIN, key)}
-    lines = [f"{key}: {_quote(value) if isinstance(value, str) else _dump(value)}" for key, value in values.items()]
+    lines = [
+        f"{key}: {_quote(value) if isinstance(value, str) else _dump_yaml(value)}" for key, value in values.items()
+    ]
     guessed = "    # guessed from its letters; are names and texts right?"
     return [f"{line}{guessed * (line.startswith('encoding') and 'utf-' not in line)}" for line in lines]
 
 
-def _dump(value: object) -> str:
+def _dump_yaml(value: object) -> str:
     """Return a value as one line of YAML."""
     value = list(value) if isinstance(value, tuple) else value
     written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf)
@@ -611,7 +613,7 @@ def _is_text(values) -> bool:
     return pd.api.types.infer_dtype(values, skipna=True) == "string"
 
 
-def _locate(path: Path) -> str:
+def _locate_path(path: Path) -> str:
     """Return a path relative to the current folder, where the configuration is written, or else an absolute one."""
     absolute = Path(os.path.abspath(path))
     if absolute == Path.cwd() or not absolute.is_relative_to(Path.cwd()):
@@ -622,11 +624,11 @@ def _locate(path: Path) -> str:
 def _locate_model(model: str) -> str:
     """Return the path of a model for a configuration; a missing file unchanged."""
     file, colon, function = model.rpartition(":") if names_function(model) else (model, "", "")
-    return f"{_locate(Path(file))}{colon}{function}" if Path(file).exists() else model
+    return f"{_locate_path(Path(file))}{colon}{function}" if Path(file).exists() else model
 
 
 def _format_path(path: Path) -> str:
-    text = _locate(path)
+    text = _locate_path(path)
     if not text.isprintable() and text.encode(errors="replace").decode() != text:
         raise ShapelineError(f"{text!a}: its name is not written in UTF-8; rename it")
     return f"path: {_quote(text)}"
@@ -655,7 +657,7 @@ def write_prompts(path: Path, model: str | None, name: str) -> str:
     rows = read_prompts(path)
     if model is None:
         raise ShapelineError(f"{path}: holds prompts; add --model path/to/folder of a language model")
-    folder = _locate(Path(model))
+    folder = _locate_path(Path(model))
     folders.check_generator(folder)
     kind = _find_kind(rows)
     check_parts(rows, kind)

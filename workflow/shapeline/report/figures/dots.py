@@ -38,7 +38,7 @@ SCALARS = {
 @styled
 def areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     """Draw deletion and insertion AUC with intervals, best deletion AUC on top; the best control as a dotted line."""
-    return _dots(frame, styles, ["deletion_auc", "insertion_auc"])
+    return _draw_dots(frame, styles, ["deletion_auc", "insertion_auc"])
 
 
 @styled
@@ -47,10 +47,10 @@ def errors(
 ) -> Figure | None:
     """Draw RMSE, rank correlation and top-k overlap with the exact values, with intervals, lowest RMSE on top."""
     others = frame[frame["method"] != exact]
-    return _dots(others, styles, ["rmse", "spearman", "top_k_overlap"], unit)
+    return _draw_dots(others, styles, ["rmse", "spearman", "top_k_overlap"], unit)
 
 
-def _dots(
+def _draw_dots(
     frame: pd.DataFrame, styles: Mapping[str, Style], quantities: Sequence[str], unit: str = "nats"
 ) -> Figure | None:
     present = [name for name in quantities if len(scalars(frame, name))]

@@ -45,10 +45,10 @@ def bars(
     across: str,
 ) -> Figure:
     """Return a bar per feature of one instance, the largest on top, with its 95 % interval; the rest summed below."""
-    names, scores, half = _largest(names, scores, half)
-    drawing, axes = _rows(names, title, across)
-    axes.barh(range(len(names)), scores, color=_colours(scores), height=0.72)
-    _intervals(axes, scores, half, np.arange(len(names)))
+    names, scores, half = _select_largest(names, scores, half)
+    drawing, axes = _open_rows(names, title, across)
+    axes.barh(range(len(names)), scores, color=_colour_signs(scores), height=0.72)
+    _draw_intervals(axes, scores, half, np.arange(len(names)))
     axes.axvline(0, color=INK, linewidth=0.8)
     return drawing
 
@@ -63,12 +63,12 @@ def waterfall(
     across: str,
 ) -> Figure:
     """Return the waterfall of one instance; where the method is not efficient the last gap is the efficiency gap."""
-    names, scores, half = _largest(names, scores, half)
+    names, scores, half = _select_largest(names, scores, half)
     across = f"{across.replace('score', 'value')}; dashed: base value {number(ends[0])}, whole input {number(ends[1])}"
-    drawing, axes = _rows(names, title, across)
+    drawing, axes = _open_rows(names, title, across)
     stop = ends[0] + np.cumsum(scores[::-1])[::-1]
-    axes.barh(range(len(names)), scores, left=stop - scores, color=_colours(scores), height=0.72)
-    _intervals(axes, stop, half, np.arange(len(names)))
+    axes.barh(range(len(names)), scores, left=stop - scores, color=_colour_signs(scores), height=0.72)
+    _draw_intervals(axes, stop, half, np.arange(len(names)))
     right = np.maximum(stop + (0 if half is None else np.nan_to_num(half)), stop - scores)
     for index, (edge, score) in enumerate(zip(right, scores, strict=True)):
         text = ("+" if score > 0 else "") + number(score, whole=False)
@@ -91,14 +91,14 @@ def summary(
     left, right = drawing.subplots(1, 2, sharey=True, width_ratios=[1, 1.6])
     draw_means(left, names, mean_sizes(scores, numbers), across)
     left.set(title="Mean over instances")
-    heights = rows + np.stack([_swarm(column) for column in scores.T], axis=1)
+    heights = rows + np.stack([_spread_dots(column) for column in scores.T], axis=1)
     grey = np.full(scores.shape, np.nan) if shades is None else shades[:, shown]
-    colours = np.where(np.isnan(grey)[..., None], to_rgb(MIDDLE), _blend(np.nan_to_num(grey)))
+    colours = np.where(np.isnan(grey)[..., None], to_rgb(MIDDLE), _blend_colours(np.nan_to_num(grey)))
     dots = {"s": 9, "linewidths": 0, "rasterized": scores.size > MAX_VECTOR_DOTS}
     right.scatter(scores.ravel(), heights.ravel(), c=colours.reshape(-1, 3), **dots)
     right.axvline(0, color=INK, linewidth=0.8)
     legend = f"; {NAMES['for']}: high feature value, {NAMES['against']}: low" if shades is not None else ""
-    right.set(xlabel=f"{across}{legend}", title=_dots(scores, numbers))
+    right.set(xlabel=f"{across}{legend}", title=_describe_dots(scores, numbers))
     right.tick_params(axis="y", length=0)
     right.grid(axis="y", visible=False)
     return drawing
@@ -121,7 +121,7 @@ def mean_sizes(scores: np.ndarray, numbers: np.ndarray | None) -> np.ndarray:
     return pd.DataFrame(sizes).groupby(np.asarray(numbers)).mean().to_numpy()
 
 
-def _dots(scores: np.ndarray, numbers: np.ndarray | None) -> str:
+def _describe_dots(scores: np.ndarray, numbers: np.ndarray | None) -> str:
     several = numbers is not None and len(np.unique(numbers)) < len(scores)
     return "One dot per instance" + " and class" * several
 
@@ -150,7 +150,7 @@ def heat_map(
     sizes = mean_sizes(scores[:, :MAX_BARS], numbers)
     names, scores = names[:MAX_BARS], np.nan_to_num(scores[:, :MAX_BARS])
     significant = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half[:, :MAX_BARS]), scores, 0.0)
-    order = _order(scores, values)
+    order = _order_instances(scores, values)
     drawing = Figure(figsize=(WIDTH, 2.0 + 0.3 * len(names)), layout="constrained")
     grid = drawing.add_gridspec(2, 2, height_ratios=[1, max(2, 0.45 * len(names))], width_ratios=[5, 1])
     matrix, top = drawing.add_subplot(grid[1, 0]), drawing.add_subplot(grid[0, 0])
@@ -173,7 +173,7 @@ def heat_map(
     return drawing
 
 
-def _order(scores: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _order_instances(scores: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return positions of instances with similar explanations beside each other."""
     if not 2 < len(scores) <= MAX_CLUSTERED:
         return np.argsort(values, kind="stable")
@@ -195,7 +195,7 @@ def dependence(
     drawing = Figure(figsize=(0.62 * WIDTH, 4.2), layout="constrained")
     axes = drawing.subplots()
     numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    indices = values.astype(float).to_numpy() if numeric else _places(axes, values)
+    indices = values.astype(float).to_numpy() if numeric else _place_categories(axes, values)
     if half is not None:
         axes.errorbar(indices, scores, yerr=np.nan_to_num(half), fmt="none", ecolor=PALE, elinewidth=1, zorder=1)
     axes.scatter(indices, scores, s=16, color=FOR, linewidths=0, zorder=2)
@@ -203,11 +203,11 @@ def dependence(
     missing = int(np.isnan(indices).sum())
     remark = f" ({number(missing)} missing values are not shown)" if missing else ""
     axes.set(xlabel=f"{shorten(name)}{remark}", ylabel=across)
-    axes.set_title(_dots(scores, numbers) + (", with its 95 % interval" if half is not None else ""))
+    axes.set_title(_describe_dots(scores, numbers) + (", with its 95 % interval" if half is not None else ""))
     return drawing
 
 
-def _places(axes: Axes, values: pd.Series) -> np.ndarray:
+def _place_categories(axes: Axes, values: pd.Series) -> np.ndarray:
     """Return an x position per instance, jittered around its category's position, and label the axis."""
     words = values.map(str, na_action="ignore").fillna("missing").astype(str)
     names = sorted(words.unique()) if len(words.unique()) > 1 else list(words.unique())
@@ -277,7 +277,7 @@ def colour_words(
     feature: str = "word",
 ) -> HTML:
     """Return texts (title, words, scores, half-widths, index of the second sentence) as coloured words."""
-    parts = [f"<p><b>{html.escape(title)}</b><br>{_words(*rest_of)}</p>" for title, *rest_of in texts]
+    parts = [f"<p><b>{html.escape(title)}</b><br>{_colour_spans(*rest_of)}</p>" for title, *rest_of in texts]
     known = any(half is not None for *_, half, _ in texts)
     note = f"{signs(what)}, with a line below or above. Hover over a {feature} for its score."
     note += f" A {feature} whose 95 % interval includes 0 is plain." if known else ""
@@ -316,7 +316,7 @@ def trade_off(
     return drawing
 
 
-def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, second: int | None) -> str:
+def _colour_spans(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, second: int | None) -> str:
     limit = float(np.nanmax(np.abs(scores), initial=0.0)) or 1.0
     spans = []
     for index, (name, score) in enumerate(zip(names, scores, strict=True)):
@@ -332,7 +332,7 @@ def _words(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, se
     return " ".join(spans)
 
 
-def _largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None):
+def _select_largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None):
     """Return the largest scores first and the sum of the others last, whose interval is unknown."""
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")
     top, others = order[:MAX_BARS], order[MAX_BARS:]
@@ -341,7 +341,7 @@ def _largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None):
     return picked, np.r_[scores[top], [scores[others].sum()] * bool(len(others))], ends
 
 
-def _rows(names: Sequence[str], title: str, across: str) -> tuple[Figure, Axes]:
+def _open_rows(names: Sequence[str], title: str, across: str) -> tuple[Figure, Axes]:
     drawing = Figure(figsize=(0.72 * WIDTH, 1.0 + 0.28 * len(names)), layout="constrained")
     axes = drawing.subplots()
     axes.set(title=shorten(title, MAX_TITLE), xlabel=across)
@@ -349,16 +349,16 @@ def _rows(names: Sequence[str], title: str, across: str) -> tuple[Figure, Axes]:
     return drawing, axes
 
 
-def _intervals(axes: Axes, centres: np.ndarray, half: np.ndarray | None, rows: np.ndarray) -> None:
+def _draw_intervals(axes: Axes, centres: np.ndarray, half: np.ndarray | None, rows: np.ndarray) -> None:
     if half is not None:
         axes.errorbar(centres, rows, xerr=np.nan_to_num(half), fmt="none", ecolor=INK, elinewidth=1, capsize=2)
 
 
-def _colours(scores: np.ndarray) -> np.ndarray:
+def _colour_signs(scores: np.ndarray) -> np.ndarray:
     return np.where(np.asarray(scores)[:, None] > 0, to_rgb(FOR), to_rgb(AGAINST))
 
 
-def _blend(shares: np.ndarray) -> np.ndarray:
+def _blend_colours(shares: np.ndarray) -> np.ndarray:
     """Return colours (..., 3) from low to high."""
     return np.array(to_rgb(AGAINST)) * (1 - shares[..., None]) + np.array(to_rgb(FOR)) * shares[..., None]
 
@@ -371,7 +371,7 @@ def mean_intervals(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return each.mean, low if (sizes < 0).any() else np.maximum(low, 0.0), each.mean + half
 
 
-def _swarm(scores: np.ndarray) -> np.ndarray:
+def _spread_dots(scores: np.ndarray) -> np.ndarray:
     """Return heights (n,) within ±0.35 that separate dots of similar scores, by their positions in bins."""
     low, span = np.nanmin(scores), np.nanmax(scores) - np.nanmin(scores)
     bins = np.nan_to_num((scores - low) / span * 50).astype(int) if span > 0 else np.zeros(len(scores), int)

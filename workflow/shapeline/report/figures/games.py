@@ -175,7 +175,7 @@ def matrix(names: Sequence[str], main_effects: np.ndarray, pairs: np.ndarray, un
     axes = drawing.subplots()
     axes.imshow(shown / limit, cmap=SIGNS, vmin=-1.15, vmax=1.15, interpolation="nearest")
     if len(drawn_words) <= MAX_WRITTEN:
-        _write(axes, shown, limit)
+        _write_numbers(axes, shown, limit)
     short = [names[index] if len(names[index]) < 28 else names[index][:26] + "…" for index in drawn_words]
     axes.set_xticks(range(len(drawn_words)), short, rotation=55, ha="left", rotation_mode="anchor")
     axes.set_yticks(range(len(drawn_words)), short)
@@ -187,7 +187,7 @@ def matrix(names: Sequence[str], main_effects: np.ndarray, pairs: np.ndarray, un
     return drawing
 
 
-def _write(axes: Axes, shown: np.ndarray, limit: float) -> None:
+def _write_numbers(axes: Axes, shown: np.ndarray, limit: float) -> None:
     """Write the numbers into their cells, with as many decimals as the largest needs for two digits."""
     decimals = max(0, 1 - int(np.floor(np.log10(limit))))
     for (row, column), score in np.ndenumerate(shown):
@@ -205,7 +205,7 @@ def arcs(words: Sequence[str], main_effects: np.ndarray, pairs: np.ndarray, titl
     """Draw words coloured by main effects, with arcs for the largest pairs: above for the class, below against."""
     d = len(words)
     drawn = largest(pairs, d)
-    drawn_words = _fitting(words, drawn)
+    drawn_words = _select_words(words, drawn)
     start, indices = 0.0, {}
     for feature in drawn_words:
         wide = LETTER_INCHES * (len(words[feature]) + 1.5)
@@ -219,7 +219,7 @@ def arcs(words: Sequence[str], main_effects: np.ndarray, pairs: np.ndarray, titl
     axes.set(xlim=(0, start), ylim=(-top, top))
     axes.set_axis_off()
     for first, second, score, share in kept_pairs:
-        _arc(axes, indices[first], indices[second], score, share, (top - 0.2) / reach)
+        _draw_arc(axes, indices[first], indices[second], score, share, (top - 0.2) / reach)
     limit = max(float(np.abs(main_effects).max()), 1e-300)
     for feature, index in indices.items():
         level = round(LEVELS * main_effects[feature] / limit)
@@ -232,7 +232,7 @@ def arcs(words: Sequence[str], main_effects: np.ndarray, pairs: np.ndarray, titl
     return drawing
 
 
-def _fitting(words: Sequence[str], drawn: Sequence[tuple[int, int, float, float]]) -> list[int]:
+def _select_words(words: Sequence[str], drawn: Sequence[tuple[int, int, float, float]]) -> list[int]:
     """Return all words where they fit in a row, else words of the largest pairs that fit."""
     if LETTER_INCHES * sum(len(word) + 1.5 for word in words) <= WIDTH - 0.3:
         return list(range(len(words)))
@@ -245,7 +245,7 @@ def _fitting(words: Sequence[str], drawn: Sequence[tuple[int, int, float, float]
     return sorted(drawn_words)
 
 
-def _arc(axes: Axes, start: float, end: float, score: float, share: float, steep: float) -> None:
+def _draw_arc(axes: Axes, start: float, end: float, score: float, share: float, steep: float) -> None:
     """Draw a curve from one word to another."""
     up, way = (0.14, 1) if score > 0 else (-0.14, -1)
     high = up + way * steep * abs(end - start)

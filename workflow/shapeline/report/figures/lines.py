@@ -75,7 +75,7 @@ def error_by_cost(
     if exact in evaluations.index:
         marks.append((evaluations[exact], f"{exact} (error 0)"))
     for index, (across, text) in enumerate(marks):
-        _marker_line(axes, across, text, index)
+        _draw_marker_line(axes, across, text, index)
     hide_small_ticks(axes)
     axes.set_ylabel(f"RMSE to {exact or 'the exact values'} ({unit})")
     name_points(axes, spent, rows, styles)
@@ -107,7 +107,7 @@ def hide_small_ticks(axes: Axes) -> None:
             axis.minorticks_off()
 
 
-def _marker_line(axes: Axes, across: float, text: str, row: int) -> None:
+def _draw_marker_line(axes: Axes, across: float, text: str, row: int) -> None:
     """Draw a dotted line at a number of evaluations, labelled at the top in row `row`, as lines may coincide."""
     axes.axvline(across, color=MIDDLE, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
     index = {"xycoords": ("data", "axes fraction"), "xytext": (-4, -2 - 13 * row), "textcoords": "offset points"}

@@ -95,7 +95,7 @@ def image_grid(
     names: Sequence[str], entries: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
 ) -> Figure:
     """Draw tile(row, method or None) in a grid in one pair of axes: a row per name, a column per method."""
-    side, indices, high = _grid(names, entries, columns)
+    side, indices, high = _place_tiles(names, entries, columns)
     drawing = Figure(figsize=(WIDTH, high))
     axes = drawing.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(high, 0), autoscale_on=False)
     axes.axis("off")
@@ -108,9 +108,9 @@ def image_grid(
             axes.text(middle, centre, "failed", ha="center", va="center", fontsize=8, color=WARNING)
         else:
             painted.append((shown, inside))
-        frames.append(_corners((x0, y0), (x1, y1)))
+        frames.append(_list_corners((x0, y0), (x1, y1)))
         ends = corner + np.clip(np.reshape(shown.boxes, (-1, 2, 2)), 0, 1) * ([x1, y1] - corner)
-        boxes += [_corners(*box) for box in ends]
+        boxes += [_list_corners(*box) for box in ends]
         if entry is None:
             axes.text(x0 - 8 / 72, centre, names[row], ha="right", va="center", fontsize=8, linespacing=1.35)
         elif row == 0:
@@ -124,7 +124,7 @@ def image_grid(
     return drawing
 
 
-def _grid(
+def _place_tiles(
     names: Sequence[str], entries: Sequence[str], columns: int
 ) -> tuple[float, list[tuple[int, str | None, float, float]], float]:
     """Return the side of a grid's squares, the row, entry, left and top of each, and the height of all; in inches."""
@@ -151,7 +151,7 @@ def _fit_tile(shown: Tile, left: float, top: float, side: float) -> tuple[float,
     return x0, y0, x0 + across, y0 + up
 
 
-def _corners(start: Sequence[float], end: Sequence[float]) -> list[tuple[float, float]]:
+def _list_corners(start: Sequence[float], end: Sequence[float]) -> list[tuple[float, float]]:
     return [(start[0], start[1]), (end[0], start[1]), (end[0], end[1]), (start[0], end[1])]
 
 
@@ -228,7 +228,7 @@ def score_table(
     look = {"cmap": SIGNS, "vmin": -1.15, "vmax": 1.15, "aspect": "auto", "interpolation": "nearest"}
     shades = axes.imshow(np.where(muted, 0.0, scores[order]) / limits, **look)
     inks = _write_scores(axes, scores[order], ends[order], shades.to_rgba(shades.get_array()), 7.5 if half else 8.5)
-    _whiskers(axes, np.isfinite(ends[order]), scores[order] / limits, ends[order] / limits, inks)
+    _draw_whiskers(axes, np.isfinite(ends[order]), scores[order] / limits, ends[order] / limits, inks)
     axes.set_xticks(range(len(entries)), [wrap_name(entry, 9.5 / len(entries)) for entry in entries])
     axes.set_yticks(range(rows), [names[index] for index in order])
     axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
@@ -258,7 +258,7 @@ def _write_scores(axes: Axes, scores: np.ndarray, half: np.ndarray, shades: np.n
     return inks
 
 
-def _whiskers(axes: Axes, known: np.ndarray, scores: np.ndarray, half: np.ndarray, inks: np.ndarray) -> None:
+def _draw_whiskers(axes: Axes, known: np.ndarray, scores: np.ndarray, half: np.ndarray, inks: np.ndarray) -> None:
     """Draw known scores' intervals below their numbers; a cell is twice the column's largest score wide."""
     if not known.any():
         return

@@ -59,13 +59,13 @@ def header(results: Results, cards: HTML | None = None, found: str = "") -> HTML
         "evaluations": number(headline["evaluations"]),
         "failed rows": number(headline["failures"]),
     }
-    reason = [] if cards else [_no_recommendation(headline["instances"])]
+    reason = [] if cards else [_explain_missing_recommendation(headline["instances"])]
     meant = explain_unit(results.value_unit) if results.model_card else ""
     sentences = [*reason, *filter(None, [found, meant]), *findings.headlines(results, bool(cards))]
     return top(headline["title"], (), sentences, facts, cards)
 
 
-def _no_recommendation(instances: int) -> str:
+def _explain_missing_recommendation(instances: int) -> str:
     least = f"a comparison needs at least {number(MIN_INSTANCES)} instances"
     if instances < MIN_INSTANCES:
         return f"No recommendation: {least}, and {number(instances)} {'is' if instances == 1 else 'are'} explained."
@@ -166,7 +166,7 @@ def masking_section(results: Results) -> HTML:
             "Deletion and insertion curves of every method",
             f"Means over instances; {bands}. Controls are grey and dashed with hollow markers"
             + (f"; {results.truth} black." if results.exact else ".")
-            + f" {_best_order(results, frame)}",
+            + f" {_describe_best_order(results, frame)}",
         ),
         heading("Deletion curve per method", 4),
         figure(
@@ -186,7 +186,7 @@ def masking_section(results: Results) -> HTML:
     )
 
 
-def _best_order(results: Results, frame: pd.DataFrame) -> str:
+def _describe_best_order(results: Results, frame: pd.DataFrame) -> str:
     """Return what the line of the optimal order shows, or why there is none."""
     if len(select_ceiling(frame, "deletion")):
         rows = number(select_ceiling(frame, "deletion_auc")["n"].iloc[0])

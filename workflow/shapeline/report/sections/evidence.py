@@ -38,7 +38,7 @@ def answers(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, s
     """Return the recommendation per criterion for the top of the page: decision and cost, then reason and remarks."""
     if chance := warn_near_chance(results):
         return [("⚠ No recommendation: the model is not significantly better than chance.", chance)]
-    return [_answer(answer, results) for answer in evidence]
+    return [_write_answer(answer, results) for answer in evidence]
 
 
 def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
@@ -47,11 +47,11 @@ def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
         return None
     if chance := warn_near_chance(results):
         return note(f"⚠ No recommendation: the model is not significantly better than chance. {chance}")
-    shown = "".join(_card(answer, results) for answer in evidence)
+    shown = "".join(_write_card(answer, results) for answer in evidence)
     return HTML(f'<div class="cards">{shown}</div><p class="note">{LEGEND}</p>')
 
 
-def _card(answer: Evidence, results: Results) -> str:
+def _write_card(answer: Evidence, results: Results) -> str:
     advice = answer.first(results)
     [(decision, reason)] = answers([answer], results)
     lines = [("need", answer.criterion.need or answer.criterion.title)]
@@ -61,8 +61,8 @@ def _card(answer: Evidence, results: Results) -> str:
         if changed := robustness.changes(answer, results):
             lines.append(("change", f"⚠ Not robust: {join_names(changed)}."))
         lines.append(("method", name_verdict(advice)))
-        lines += [("cost", f"{_cost(answer, advice.entry)} per instance")] * bool(advice.entry)
-        lines += [("", text) for text in _evidence_lines(answer, advice, results)]
+        lines += [("cost", f"{_format_cost(answer, advice.entry)} per instance")] * bool(advice.entry)
+        lines += [("", text) for text in _list_evidence(answer, advice, results)]
     lines_html = "".join(f'<p class="{kind}">{html.escape(text)}</p>' for kind, text in lines)
     fold = f"<details><summary>Details</summary><p><b>{html.escape(decision)}</b> {html.escape(reason)}</p></details>"
     return f'<div class="card">{lines_html}{fold}</div>'
@@ -75,14 +75,14 @@ def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, 
     rows = []
     for answer in evidence:
         advice, need = answer.first(results), answer.criterion.need or answer.criterion.title
-        cost = "" if advice is None or not advice.entry else f"{_cost(answer, advice.entry)} per instance"
+        cost = "" if advice is None or not advice.entry else f"{_format_cost(answer, advice.entry)} per instance"
         rows.append((need, "no method fits the budget" if advice is None else name_verdict(advice), cost))
         if robustness.changes(answer, results):
             rows[-1] = (need, f"⚠ {rows[-1][1]}", cost)
     return rows
 
 
-def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) -> list[str]:
+def _list_evidence(answer: Evidence, advice: Recommendation, results: Results) -> list[str]:
     """Return the mean, the result of the comparison, and the cost of the exact values, a sentence each."""
     quantity, count = answer.criterion.title.split(": ")[-1], len(advice.bounds)
     limited = answer.within(results) is not None and results.settings.get("budget") is not None
@@ -100,16 +100,16 @@ def _evidence_lines(answer: Evidence, advice: Recommendation, results: Results) 
         use = f"{advice.entry} {status} and can be used. " if advice.safe else ""
         comparison = f"{use}{format_count(len(answer.values), 'instance')} do not suffice to decide."
     better = f"{answer.criterion.better} is better"
-    lines = [f"{quantity} {_mean(answer, advice.entry, results)}, {better}."] * bool(advice.entry)
+    lines = [f"{quantity} {_format_mean(answer, advice.entry, results)}, {better}."] * bool(advice.entry)
     lines += [comparison] * bool(comparison)
     if answer.truth is not None and answer.truth != advice.entry:
         times = answer.seconds.get(answer.truth, np.nan) / answer.seconds.get(advice.entry, np.nan)
         ratio = f", {number(times, 2)} times as long" if np.isfinite(times) else ""
-        lines.append(f"Exact values ({answer.truth}): {_cost(answer, answer.truth)} per instance{ratio}.")
+        lines.append(f"Exact values ({answer.truth}): {_format_cost(answer, answer.truth)} per instance{ratio}.")
     return lines
 
 
-def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
+def _write_answer(answer: Evidence, results: Results) -> tuple[str, str]:
     subject, quantity = answer.criterion.title.split(": ")
     within, advice = answer.within(results), answer.first(results)
     if advice is None:
@@ -117,30 +117,30 @@ def _answer(answer: Evidence, results: Results) -> tuple[str, str]:
     (scope, (decision, why)), *others = advices(answer, results).items()
     short = f"{subject}, {scope}. {decision}." if scope != ANY_COST else f"{subject}. {decision}."
     if within is None:
-        short = f"{subject}: no method fits the budget. {_capital(scope)}: {_shorten(decision)}."
+        short = f"{subject}: no method fits the budget. {_capitalise(scope)}: {_shorten(decision)}."
     last = answer.recommend_beyond(results) if within else None
     is_final = last is None or (last.entry == advice.entry and "undecided" not in (last.outcome, advice.outcome))
-    mean = f"{_capital(quantity)} of {advice.entry}: {_mean(answer, advice.entry, results)}"
-    more = [f"{_capital(why)}."] if why else []
+    mean = f"{_capitalise(quantity)} of {advice.entry}: {_format_mean(answer, advice.entry, results)}"
+    more = [f"{_capitalise(why)}."] if why else []
     more += [f"{mean}, {answer.criterion.better} is better."] if advice.entry else []
     if advice.entry in results.entries and results.entries[advice.entry].get("is_control"):
         is_sure = advice.outcome != "undecided" and is_final
         comparison = "; no more expensive method is significantly better" if is_sure else ""
         more.append(f"{advice.entry} is a control{comparison}.")
-    more += [warning] if (warning := _warn(results, advice.entry)) else []
+    more += [warning] if (warning := _describe_warnings(results, advice.entry)) else []
     more += [exact] if (exact := _recommend_exact(answer, advice.entry)) else []
     more += [judged] if (judged := robustness.reference_change(answer, results)) else []
     repeated = answer.limit if is_final else None  # the section below states it
     quicker = f", among methods {answer.quicker}" if answer.quicker else ""
     more += [
-        f"{_capital(scope)}{quicker if scope == BY_TIME else ''}: {_shorten(decision)}."
+        f"{_capitalise(scope)}{quicker if scope == BY_TIME else ''}: {_shorten(decision)}."
         for scope, (decision, _) in others
         if decision != SAME_METHOD and scope != repeated
     ]
     return short, " ".join(more)
 
 
-def _warn(results: Results, entry: str | None) -> str:
+def _describe_warnings(results: Results, entry: str | None) -> str:
     """Return the warnings and failures of a method; "" where there are none."""
     frame = results.scores.get(entry)
     warnings = pd.concat(count_warnings_and_failures(frame)) if frame is not None else ()
@@ -155,7 +155,7 @@ def _recommend_exact(answer: Evidence, entry: str | None) -> str:
     exact, recommended = (answer.seconds.get(name, np.nan) for name in (answer.truth, entry))
     if answer.truth in (None, entry) or not exact < recommended:
         return ""
-    return f"The exact values of {answer.truth} take less time: {_cost(answer, answer.truth)} per instance."
+    return f"The exact values of {answer.truth} take less time: {_format_cost(answer, answer.truth)} per instance."
 
 
 def advices(answer: Evidence, results: Results) -> dict[str, tuple[str, str]]:
@@ -165,9 +165,9 @@ def advices(answer: Evidence, results: Results) -> dict[str, tuple[str, str]]:
     parts = {}
     if within is not None:
         scope = "within the budget" if limited else ANY_COST
-        parts[scope] = _parts(answer, within, scope if limited else "")
+        parts[scope] = _decide(answer, within, scope if limited else "")
     if last is not None:
-        parts[answer.limit] = _parts(answer, last, "" if answer.limit == ANY_COST else "at this cost")
+        parts[answer.limit] = _decide(answer, last, "" if answer.limit == ANY_COST else "at this cost")
     chosen = within or last
     if chosen is not None and answer.truth != chosen.entry:
         is_same = (
@@ -175,17 +175,17 @@ def advices(answer: Evidence, results: Results) -> dict[str, tuple[str, str]]:
             and not answer.quicker
             and all(getattr(by_time, name) == getattr(answer.last, name) for name in ("entry", "outcome", "rivals"))
         )
-        parts[BY_TIME] = (SAME_METHOD, "") if is_same else _parts(answer, by_time, answer.quicker, seconds=True)
+        parts[BY_TIME] = (SAME_METHOD, "") if is_same else _decide(answer, by_time, answer.quicker, seconds=True)
     return parts
 
 
-def _parts(answer: Evidence, advice: Recommendation, among: str = "", seconds: bool = False) -> tuple[str, str]:
+def _decide(answer: Evidence, advice: Recommendation, among: str = "", seconds: bool = False) -> tuple[str, str]:
     """Return decision and reason of a recommendation, with the cost per instance."""
-    cost = "" if advice.entry is None else f"{_cost(answer, advice.entry, seconds)} per instance"
+    cost = "" if advice.entry is None else f"{_format_cost(answer, advice.entry, seconds)} per instance"
     return advice.decision(cost, among), advice.reason(answer.unit, among)
 
 
-def _cost(answer: Evidence, entry: str, seconds: bool = False) -> str:
+def _format_cost(answer: Evidence, entry: str, seconds: bool = False) -> str:
     count = answer.evaluations.get(entry, np.nan)
     text = format_count(count, "evaluation")
     if entry in answer.gradients:
@@ -195,7 +195,7 @@ def _cost(answer: Evidence, entry: str, seconds: bool = False) -> str:
     return time if seconds else f"{text}, {time}" if np.isfinite(seconds_per_instance) else text
 
 
-def _mean(answer: Evidence, entry: str | None, results: Results) -> str:
+def _format_mean(answer: Evidence, entry: str | None, results: Results) -> str:
     """Return the mean of a method with its interval and unit."""
     frame = results.metrics.get(answer.criterion.metric)
     if answer.criterion.metric == "error" and frame is not None:
@@ -207,7 +207,7 @@ def _mean(answer: Evidence, entry: str | None, results: Results) -> str:
     return f"{text} {answer.unit}".strip()
 
 
-def _capital(text: str) -> str:
+def _capitalise(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
@@ -324,8 +324,8 @@ def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidenc
         for answer in evidence[result.experiment]:
             advices = ["⚠ model near chance", "–", "–"]
             if not warn_near_chance(result):
-                advices = [_short(answer, answer.within(result)), _short(answer, answer.last)]
-                advices.append(_short(answer, answer.recommend_by_time, seconds=True))
+                advices = [_format_short(answer, answer.within(result)), _format_short(answer, answer.last)]
+                advices.append(_format_short(answer, answer.recommend_by_time, seconds=True))
             row = {"experiment": f"{result.experiment}, n = {number(len(answer.values))}"}
             row["criterion"] = answer.criterion.short
             rows.append(row | dict(zip(("within the budget", "at any cost", BY_TIME), advices, strict=True)))
@@ -341,11 +341,11 @@ def overview(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidenc
     )
 
 
-def _short(answer: Evidence, advice: Recommendation | None, seconds: bool = False) -> str:
+def _format_short(answer: Evidence, advice: Recommendation | None, seconds: bool = False) -> str:
     """Return a recommendation for a table cell."""
     if advice is None:
         return "–"
-    cost = f", {_cost(answer, advice.entry, seconds)}" if advice.entry else ""
+    cost = f", {_format_cost(answer, advice.entry, seconds)}" if advice.entry else ""
     return f"{name_verdict(advice)}{cost}"
 
 
@@ -354,7 +354,7 @@ def recommendation(answer: Evidence, results: Results) -> HTML:
     lines = []
     for scope, (decision, why) in advices(answer, results).items():
         sentence = f"{decision}{f': {why}' if why else ''}."
-        lines.append(f"<p><b>{html.escape(_capital(scope))}.</b> {html.escape(sentence)}</p>")
+        lines.append(f"<p><b>{html.escape(_capitalise(scope))}.</b> {html.escape(sentence)}</p>")
     return HTML("".join(lines))
 
 

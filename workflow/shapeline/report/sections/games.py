@@ -67,18 +67,18 @@ def header(results: Results) -> HTML:
         "outputs": number(len(results.instances)),
         "methods compared": number(len(results.entries)),
         "evaluations": number(sum(experiment.count_evaluations(results, frame) for frame in results.scores.values())),
-        "seconds of evaluations": number(_evaluation_seconds(results).sum()),
+        "seconds of evaluations": number(_sum_evaluation_seconds(results).sum()),
         "failed rows": number(experiment.count_failures(results)),
     }
     best = best_method(results)
-    answers = [] if best is None else [_answer(results, *best)]
-    sentences = [] if best is None else [_largest(results, best[0])]
+    answers = [] if best is None else [_write_answer(results, *best)]
+    sentences = [] if best is None else [_describe_largest(results, best[0])]
     sentences += [f"{entry} failed: {reason}." for entry, reason in common.find_failure_reasons(results).items()]
     sentences = sentences or ["No method has scores with a known error."]
     return common.top(results.settings.get("title") or results.experiment, answers, sentences, facts)
 
 
-def _answer(results: Results, entry: str, error: float, kind: str) -> tuple[str, str]:
+def _write_answer(results: Results, entry: str, error: float, kind: str) -> tuple[str, str]:
     spent = format_count(float(drop_failures(results.scores[entry])["evaluations"].mean()), "evaluation")
     if kind == "exact":
         return f"Exact Shapley values by {entry}", f"({spent})."
@@ -86,7 +86,7 @@ def _answer(results: Results, entry: str, error: float, kind: str) -> tuple[str,
     return f"Recommended: {entry}", f"– {reason}"
 
 
-def _largest(results: Results, entry: str) -> str:
+def _describe_largest(results: Results, entry: str) -> str:
     """Return the largest scores of the first output, and how many have an interval without 0."""
     first = results.instances.iloc[0]
     scores, spread = _read(results.scores[entry], first["instance"])
@@ -148,9 +148,9 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
         games.scores(names, drawn, assign_styles(results), title, f"score ({results.value_unit})"),
         f"Scores of players with 95 % intervals by each method: {title}",
         f"Players in the order of {leading}; bars are 95 % intervals of the sampling error. {ends}.{left_out}",
-        numbers=_as_frame(row["players"], columns),
+        numbers=_tabulate_numbers(row["players"], columns),
     )
-    yield fold(f"Table of scores: {title}", table(_as_table(row["players"], order, columns)))
+    yield fold(f"Table of scores: {title}", table(_tabulate_scores(row["players"], order, columns)))
 
 
 def _has_values(results: Results, entry: str) -> bool:
@@ -159,7 +159,7 @@ def _has_values(results: Results, entry: str) -> bool:
     return not (results.entries[entry].get("is_control") or method.pairs) and method.unit == "value"
 
 
-def _as_frame(players: list[str], columns: dict) -> pd.DataFrame:
+def _tabulate_numbers(players: list[str], columns: dict) -> pd.DataFrame:
     half = {entry: np.nan if spread is None else LEVEL * spread for entry, (_, spread) in columns.items()}
     parts = [
         pd.DataFrame({"method": entry, "player": players, "score": scores, "half": half[entry]})
@@ -168,7 +168,7 @@ def _as_frame(players: list[str], columns: dict) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _as_table(players: list[str], order: np.ndarray, columns: dict) -> pd.DataFrame:
+def _tabulate_scores(players: list[str], order: np.ndarray, columns: dict) -> pd.DataFrame:
     shown = {
         entry: [_format_signed(scores[index], spread, index) for index in order]
         for entry, (scores, spread) in columns.items()
@@ -179,7 +179,7 @@ def _as_table(players: list[str], order: np.ndarray, columns: dict) -> pd.DataFr
 def convergence_section(results: Results) -> HTML:
     """Return predicted and actual errors of every method and intermediate budget against its evaluations."""
     rows = [
-        _errors(results, entry, budget, part)
+        _measure_errors(results, entry, budget, part)
         for entry, frame in results.scores.items()
         for budget, part in _split_budgets(results, entry, frame)
         if _has_values(results, entry) and entry != results.exact
@@ -207,7 +207,7 @@ def _split_budgets(results: Results, entry: str, frame: pd.DataFrame) -> Iterato
     yield np.nan, frame
 
 
-def _errors(results: Results, entry: str, budget: float, rows: pd.DataFrame) -> dict | None:
+def _measure_errors(results: Results, entry: str, budget: float, rows: pd.DataFrame) -> dict | None:
     rows = drop_failures(rows)
     if rows.empty:
         return None
@@ -236,19 +236,19 @@ def interactions_section(results: Results) -> HTML:
                 f"Main effects and pairs of players by {entry}",
                 "Diagonal: main effects; above: interactions of pairs. Pairs whose 95 % interval includes 0 are 0.",
             ),
-            table(_pairs_table(names, pairs, spread), text=["second"]),
+            table(_tabulate_pairs(names, pairs, spread), text=["second"]),
         ]
     return join_parts(heading("Interactions", 2), *parts) if parts else HTML("")
 
 
-def _pairs_table(names: list[str], pairs: np.ndarray, spread: np.ndarray | None) -> pd.DataFrame:
+def _tabulate_pairs(names: list[str], pairs: np.ndarray, spread: np.ndarray | None) -> pd.DataFrame:
     first, second = enumerate_pairs(len(names))
     order = np.argsort(-np.abs(pairs), kind="stable")[:MAX_PAIRS]
     rows = [(names[first[k]], names[second[k]], _format_signed(pairs[k], spread, k)) for k in order]
     return pd.DataFrame(rows, columns=["first", "second", "interaction"])
 
 
-def _evaluation_seconds(results: Results) -> pd.Series:
+def _sum_evaluation_seconds(results: Results) -> pd.Series:
     """Return the seconds of the evaluations of each method, all outputs and repeats together."""
     details = {entry: map(json.loads, frame["details"].dropna()) for entry, frame in results.scores.items()}
     seconds = {entry: sum(one.get("evaluation_seconds", 0.0) for one in rows) for entry, rows in details.items()}
@@ -257,7 +257,7 @@ def _evaluation_seconds(results: Results) -> pd.Series:
 
 def cost_section(results: Results) -> HTML:
     """Return evaluations and seconds of each method, over all games."""
-    seconds = _evaluation_seconds(results)
+    seconds = _sum_evaluation_seconds(results)
     players = results.instances.drop_duplicates("row")["players"].map(len).sum()
     totals, rows = {entry: frame["seconds"].sum() for entry, frame in results.scores.items()}, []
     for entry, frame in results.scores.items():
@@ -313,19 +313,19 @@ def prompts_section(results: Results, method: str | None) -> HTML:
     count = int(results.settings.get("n_shown") or 4)
     leading = method or (best_method(results) or [next(iter(results.scores))])[0]
     shown = results.instances.head(count).to_dict("records")
-    parts = [part for row in shown for part in _prompt(results, row, leading)]
+    parts = [part for row in shown for part in _show_prompt(results, row, leading)]
     rest = len(results.instances) - len(shown)
     more = note(f"{format_count(rest, 'further prompt')} in the explorer below.") if rest else None
-    return join_parts(note(f"Parts are coloured by {leading}."), *parts, more, _explore(results, leading))
+    return join_parts(note(f"Parts are coloured by {leading}."), *parts, more, _build_explorer(results, leading))
 
 
-def _explore(results: Results, leading: str) -> HTML:
+def _build_explorer(results: Results, leading: str) -> HTML:
     """Return the explorer of all prompts with the scores of all methods."""
     entries = images.list_entries(results, results.instances["instance"])
     listed = [
         Instance(
             str(row["instance"]),
-            prediction=f"{_cut(row['answer'])} ({_cut(row['question'])})",
+            prediction=f"{_shorten(row['answer'])} ({_shorten(row['question'])})",
             base=row["value_empty"],
             full=row["value_full"],
             names=[*row["parts"]],
@@ -338,13 +338,13 @@ def _explore(results: Results, leading: str) -> HTML:
     return join_parts(heading("All prompts"), HTML(explorer_html(ExplorerData("text", listed, entries, **about))))
 
 
-def _prompt(results: Results, row: dict, leading: str) -> Iterator[HTML]:
-    yield heading(_cut(row["question"]))
+def _show_prompt(results: Results, row: dict, leading: str) -> Iterator[HTML]:
+    yield heading(_shorten(row["question"]))
     ends = f"{number(row['value_full'], whole=False)} with all parts, {number(row['value_empty'], whole=False)} without"
-    against = f" against “{_cut(row['contrast'])}”" if row["contrast"] else ""
-    support = "; ".join(_cut(row["parts"][index]) for index in row["support"])
+    against = f" against “{_shorten(row['contrast'])}”" if row["contrast"] else ""
+    support = "; ".join(_shorten(row["parts"][index]) for index in row["support"])
     support = f" Support by the file: {support}" if support else ""
-    yield note(f"Answer: “{_cut(row['answer'])}”{against}. log p(answer), nats: {ends}.{support}")
+    yield note(f"Answer: “{_shorten(row['answer'])}”{against}. log p(answer), nats: {ends}.{support}")
     frame = results.scores[leading]
     scores, spread = _read(frame, row["instance"])
     if scores is None:
@@ -354,22 +354,22 @@ def _prompt(results: Results, row: dict, leading: str) -> Iterator[HTML]:
         half = None if spread is None else LEVEL * spread
         panels = [("", row["parts"], scores, half, None)]
         yield explanations.colour_words(panels, what="the answer", feature="part")
-        yield from _tokens(row, frame)
-    shown = {**row, "game": _cut(row["question"]), "players": [_cut(part, 60) for part in row["parts"]]}
+        yield from _show_tokens(row, frame)
+    shown = {**row, "game": _shorten(row["question"]), "players": [_shorten(part, 60) for part in row["parts"]]}
     yield fold("Scores of the parts by each method", join_parts(*show_scores(results, shown)))
 
 
-def _tokens(row: dict, frame: pd.DataFrame) -> Iterator[HTML]:
+def _show_tokens(row: dict, frame: pd.DataFrame) -> Iterator[HTML]:
     """Yield the heat map of parts by answer tokens, where the scores of tokens are stored."""
     rows = drop_failures(frame)
     rows = rows[(rows["instance"] == row["instance"]) & (rows["repeat"] == 0)]
     details = [json.loads(details or "{}") for details in rows["details"]]
     tokens = next((one["tokens"] for one in reversed(details) if "tokens" in one), None)
     if tokens is not None:
-        names = [_cut(part, 60) for part in row["parts"]]
+        names = [_shorten(part, 60) for part in row["parts"]]
         yield figure(
             games.heat_map(names, [*row["tokens"]], np.array(tokens)),
-            f"Scores of parts for each token of the answer: {_cut(row['question'])}",
+            f"Scores of parts for each token of the answer: {_shorten(row['question'])}",
             "Contributions of each part to the log-probability of each token of the answer, from the same evaluations.",
         )
 
@@ -399,5 +399,5 @@ def measures_section(results: Results) -> HTML:
     )
 
 
-def _cut(text: str, most: int = MAX_LENGTH) -> str:
+def _shorten(text: str, most: int = MAX_LENGTH) -> str:
     return cut(" ".join(str(text).split()), most)

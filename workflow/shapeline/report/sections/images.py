@@ -46,7 +46,7 @@ def masked_section(results: Results) -> HTML:
         draw_masked(results, results.shown),
         "Images with the top features masked, two rows per instance, one column per method",
         f"The top {' and '.join(map(share, MASKED))} of the features by signed score are masked{signless(results)}. "
-        f"{_colours(results)}",
+        f"{_name_colours(results)}",
         vector=False,
     )
 
@@ -72,7 +72,7 @@ def mistakes_section(results: Results) -> HTML:
         figure(
             draw_masked(results, shown, MASKED[-1:]),
             "Misclassified images with the top features masked, one column per method",
-            f"{of_others}: the top {share(MASKED[-1])} of the features{signless(results)}. {_colours(results)}",
+            f"{of_others}: the top {share(MASKED[-1])} of the features{signless(results)}. {_name_colours(results)}",
             vector=False,
         ),
     )
@@ -123,7 +123,7 @@ def colour_image(image: np.ndarray, tone: str) -> np.ndarray:
     return np.repeat((1 - colours if tone == "gray_r" else colours)[..., None], 3, axis=2)
 
 
-def _colours(results: Results) -> str:
+def _name_colours(results: Results) -> str:
     if score_maps.choose_tone(results.dataset_card) == "gray_r":
         return "Masked pixels are red where there was ink and blue where there was none."
     return "Masked pixels are red where they were bright and blue where they were dark."
@@ -150,7 +150,7 @@ def mean_section(results: Results) -> HTML:
         [np.arange(images[0, 0].size).reshape(images[0, 0].shape)] * len(means),
         tone=score_maps.choose_tone(results.dataset_card),
     )
-    is_cut = len(means) < len(np.unique(_groups(results.instances)))
+    is_cut = len(means) < len(np.unique(_group_instances(results.instances)))
     more = f" The first {MAX_CLASSES} classes are shown." * is_cut
     return figure(
         drawing,
@@ -166,7 +166,7 @@ def mean_section(results: Results) -> HTML:
 def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndarray | None], int]]:
     """Return by explained class: mean image, method -> mean scores per pixel (None where it failed), count."""
     rows = results.instances
-    groups = _groups(rows)
+    groups = _group_instances(rows)
     scores = results.select_scores(rows["instance"])
     images = results.read_inputs(rows)
     by_class = {}
@@ -177,7 +177,7 @@ def mean_maps(results: Results) -> dict[int, tuple[np.ndarray, dict[str, np.ndar
     return by_class
 
 
-def _groups(instances: pd.DataFrame) -> np.ndarray:
+def _group_instances(instances: pd.DataFrame) -> np.ndarray:
     """Return the explained class of every instance (n,), 0 for a regression."""
     explained = instances["target" if "target" in instances else "prediction"].to_numpy()
     return explained if explained.dtype.kind in "iu" else np.zeros(len(explained), int)
@@ -273,12 +273,12 @@ def list_named_values(results: Results, row: np.ndarray) -> list[str]:
     values = feature_values(row, features, results.dataset_card)
     several = np.bincount(features.cells[features.cells >= 0], minlength=features.d) > 1
     return [
-        name if many and value.endswith(" columns") else f"{name} = {_category(name, value) if many else value}"
+        name if many and value.endswith(" columns") else f"{name} = {_find_category(name, value) if many else value}"
         for name, value, many in zip(names, values, several, strict=True)
     ]
 
 
-def _category(name: str, value: str) -> str:
+def _find_category(name: str, value: str) -> str:
     """Return the category in the name of a one-hot column, as in job=clerk or job_clerk."""
     return value.removeprefix(name).lstrip("=_ ") if value.removeprefix(name)[:1] in ("=", "_") else value
 
@@ -304,7 +304,7 @@ def explorer_data(results: Results, recommended: Sequence[str] = ()) -> Explorer
     kind = results.dataset_card["kind"]
     return ExplorerData(
         kind=kind,
-        instances=_instances(results, rows, shown),
+        instances=_list_instances(results, rows, shown),
         entries=entries,
         names=() if shared is None else experiment.name_features(results),
         cells=shared.cells[0] if kind == "image" and shared is not None else None,
@@ -338,11 +338,11 @@ def list_entries(results: Results, instances: pd.Series) -> list[Entry]:
     return entries
 
 
-def _instances(results: Results, rows: pd.DataFrame, shown: int) -> list[Instance]:
+def _list_instances(results: Results, rows: pd.DataFrame, shown: int) -> list[Instance]:
     """Return the instances; the first `shown` with their inputs."""
-    values = _values(results, rows["instance"])
-    inputs = _inputs(results, rows.head(shown))
-    facts = [_facts(results, row) for row in rows.to_dict("records")]
+    values = _list_end_values(results, rows["instance"])
+    inputs = _list_inputs(results, rows.head(shown))
+    facts = [_describe_instance(results, row) for row in rows.to_dict("records")]
     contents = [next(inputs, {}) if index < shown else {} for index in range(len(rows))]
     for content, second in zip(contents, rows.get("second", ()), strict=False):
         content |= {} if pd.isna(second) else {"second": int(second)}
@@ -353,7 +353,7 @@ def _instances(results: Results, rows: pd.DataFrame, shown: int) -> list[Instanc
     ]
 
 
-def _inputs(results: Results, rows: pd.DataFrame):
+def _list_inputs(results: Results, rows: pd.DataFrame):
     """Yield what is shown of each input: values of a record, or the image with its own features."""
     kind = results.dataset_card["kind"]
     if kind == "text":
@@ -374,7 +374,7 @@ def list_words(results: Results, rows: pd.DataFrame) -> list[Sequence[str]]:
     return [tokenizer.list_words(text, results.dataset_card) for text in rows["text"]]
 
 
-def _facts(results: Results, row: Mapping) -> dict:
+def _describe_instance(results: Results, row: Mapping) -> dict:
     """Return the name, the prediction and the true class of an instance in words."""
     card, classes = results.dataset_card, results.dataset_card.get("classes")
     if card.get("task") == "regression":
@@ -394,7 +394,7 @@ def _facts(results: Results, row: Mapping) -> dict:
     return facts | {"wrong": row["label"] >= 0 and row["label"] != row["prediction"]}
 
 
-def _values(results: Results, instances: pd.Series) -> list[tuple[float | None, float | None]]:
+def _list_end_values(results: Results, instances: pd.Series) -> list[tuple[float | None, float | None]]:
     """Return the base value and the value of the input of each instance, by the first method that has them."""
     known = [
         experiment.drop_failures(frame).drop_duplicates("instance").set_index("instance")[["value_empty", "value_full"]]

@@ -133,7 +133,7 @@ def _show_columns(results: Results, entry: str) -> Iterator[HTML | None]:
     is_regression = results.dataset_card.get("task") == "regression"
     explained = "" if is_regression else f" for {experiment.describe_explained_class(results)}"
     yield figure(
-        figures.summary(names, scores, _shades(results, names), across),
+        figures.summary(names, scores, _rank_values(results, names), across),
         f"Importance of the features by {entry}",
         f"Left: mean |score| with 95 % intervals over instances. Right: the score of each instance{explained}.",
         numbers=numbers,
@@ -145,11 +145,11 @@ def _show_columns(results: Results, entry: str) -> Iterator[HTML | None]:
         drawing = figures.cohorts(names, {name: scores[mask] for name, mask in result.items()}, across)
         shown = figure(drawing, f"Importance in groups of instances, by {entry}")
     else:
-        shown = table(_group_table(names, scores, result), f"Mean |score| in groups of instances, by {entry}")
+        shown = table(_tabulate_groups(names, scores, result), f"Mean |score| in groups of instances, by {entry}")
     yield fold("Importance by class, and for correct and wrong predictions", shown)
 
 
-def _group_table(names: Sequence[str], scores: np.ndarray, found: Mapping[str, np.ndarray]) -> pd.DataFrame:
+def _tabulate_groups(names: Sequence[str], scores: np.ndarray, found: Mapping[str, np.ndarray]) -> pd.DataFrame:
     sizes = {"all": np.ones(len(scores), bool), **found}
     means = {name: figures.mean_intervals(np.abs(scores[mask])) for name, mask in sizes.items()}
     return pd.DataFrame(
@@ -164,7 +164,7 @@ def _group_table(names: Sequence[str], scores: np.ndarray, found: Mapping[str, n
     )
 
 
-def _shades(results: Results, names: Sequence[str]) -> np.ndarray | None:
+def _rank_values(results: Results, names: Sequence[str]) -> np.ndarray | None:
     """Return ranks (n, d) in [0, 1] of the values of features that are one column of numbers each, NaN for others."""
     cells = results.features.cells.ravel()
     values = results.read_inputs(results.instances).reshape(len(results.instances), -1)

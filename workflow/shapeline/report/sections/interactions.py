@@ -23,31 +23,34 @@ MAX_ROWS = 6  # features of an instance whose occlusion is decomposed
 def section(results: Results) -> HTML:
     """Return the interactions of every method that computes them; empty where none does."""
     ids = results.instances["instance"]
-    result = {entry: _parts(frame, ids) for entry, frame in results.scores.items()}
+    result = {entry: _select_parts(frame, ids) for entry, frame in results.scores.items()}
     result = {entry: parts for entry, parts in result.items() if parts}
     if not result:
         return HTML("")
     entry = next(iter(result))
     return join_parts(
         heading("Interactions"),
-        table(pd.DataFrame([_shares(results, *one) for one in result.items()]), text=["strongest pair on average"]),
+        table(
+            pd.DataFrame([_describe_shares(results, *one) for one in result.items()]),
+            text=["strongest pair on average"],
+        ),
         note(
             "Main effects and pairwise interactions sum to v(N) − v(∅). Share of pairs: Σ|pairs| over Σ|pairs| + "
             "Σ|main effects|, mean over instances and quartiles."
         ),
         heading(f"Pairs of a few instances, by {entry}"),
         *_draw_pairs(results, entry),
-        *_disagreement(results, result),
+        *_compare_with_occlusion(results, result),
     )
 
 
-def _parts(frame: pd.DataFrame, ids: Sequence) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+def _select_parts(frame: pd.DataFrame, ids: Sequence) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """Return main effects (d,) and pairs of each instance that has them, by its index."""
     rows = zip(experiment.select_scores(frame, ids), experiment.select_scores(frame, ids, "interactions"), strict=True)
     return {index: row for index, row in enumerate(rows) if row[0] is not None and row[1] is not None}
 
 
-def _shares(results: Results, entry: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> dict:
+def _describe_shares(results: Results, entry: str, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> dict:
     main_effects = np.array([np.abs(row).sum() for row, _ in parts.values()])
     both = np.array([np.abs(row).sum() for _, row in parts.values()])
     of_pairs = both / np.maximum(main_effects + both, 1e-300)
@@ -60,7 +63,7 @@ def _shares(results: Results, entry: str, parts: Mapping[int, tuple[np.ndarray, 
         f"sum of main effects, mean ({unit})": number(sums[:, 0].mean(), whole=False),
         f"sum of pairs, mean ({unit})": number(sums[:, 1].mean(), whole=False),
         "v(N) − v(∅), mean": number(sums.sum(axis=1).mean(), whole=False),
-        "strongest pair on average": _strongest(results, parts),
+        "strongest pair on average": _name_strongest(results, parts),
         "pairs different from 0": _format_share(results, entry, parts),
         "evaluations": number(experiment.average_evaluations(results)[entry]),
     }
@@ -79,7 +82,7 @@ def _format_share(results: Results, entry: str, parts: Mapping[int, tuple[np.nda
     return share(np.concatenate(shares).mean()) if shares else "–"
 
 
-def _strongest(results: Results, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
+def _name_strongest(results: Results, parts: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> str:
     """Return the pair with the largest mean |score| and its mean, where all instances have equal features."""
     if results.features is None or results.dataset_card["kind"] == "text" or results.d < 2:
         return "–"
@@ -97,7 +100,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
     """Yield the figures of the shown instances' pairs, by their kind of data."""
     count = min(int(results.settings.get("n_shown") or MAX_INSTANCES), MAX_INSTANCES)
     picked = experiment.choose_instances(results.instances, count)
-    parts = _parts(results.scores[entry], picked["instance"])
+    parts = _select_parts(results.scores[entry], picked["instance"])
     if not parts:
         yield note("The method failed on all shown instances.")
         return
@@ -122,7 +125,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
             drawing,
             "Main effects and pairs over images",
             caption,
-            numbers=_as_rows(titles, features, main_effects, pairs),
+            numbers=_tabulate_numbers(titles, features, main_effects, pairs),
         )
         return
     words = [document.words for document in texts.build_documents(results, picked)] if _is_text(results) else None
@@ -136,7 +139,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
         else:
             drawing = figures.matrix(names, row, sure, results.value_unit)
             caption = f"{title}. {meaning}.{muted}"
-        numbers = _as_rows([title], [names], [row], [both])
+        numbers = _tabulate_numbers([title], [names], [row], [both])
         yield figure(drawing, f"Main effects and pairs of {title}", caption, numbers=numbers)
 
 
@@ -156,7 +159,7 @@ def _name_features(results: Results, d: int) -> list[str]:
     return experiment.name_shared_features(results) if is_shared else [f"feature {index}" for index in range(d)]
 
 
-def _as_rows(
+def _tabulate_numbers(
     titles: Sequence[str], names: Sequence, main_effects: Sequence[np.ndarray], pairs: Sequence
 ) -> pd.DataFrame:
     """Return the rows of a figure: main effects have no second feature."""
@@ -172,7 +175,7 @@ def _as_rows(
 # --------------------------------------------------------------------------------- why occlusion and Shapley disagree
 
 
-def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HTML]:
+def _compare_with_occlusion(results: Results, found: Mapping[str, Mapping]) -> Iterator[HTML]:
     """Yield occlusion minus Shapley beside half of each feature's pairs, for all instances and for the first."""
     yield heading("Difference between occlusion and Shapley values")
     frame = next(
@@ -193,7 +196,7 @@ def _disagreement(results: Results, found: Mapping[str, Mapping]) -> Iterator[HT
         available = [index for index in parts if removed[index] is not None]
         if available:
             split = [split_occlusion(removed[index], *parts[index]) for index in available]
-            rows.append({"method": entry, **_sizes(pd.concat(split), results.value_unit)})
+            rows.append({"method": entry, **_describe_sizes(pd.concat(split), results.value_unit)})
     if not rows:
         yield note("Occlusion failed on all instances.")
         return
@@ -221,7 +224,7 @@ def split_occlusion(occlusion: np.ndarray, main_effects: np.ndarray, pairs: np.n
     return pd.DataFrame({**columns, "residual": np.where(np.abs(residual) > ROUNDING * size, residual, 0.0)})
 
 
-def _sizes(split: pd.DataFrame, unit: str) -> dict[str, str]:
+def _describe_sizes(split: pd.DataFrame, unit: str) -> dict[str, str]:
     mean = np.sqrt((split**2).mean())
     explained = 1 - (split["residual"] ** 2).sum() / max((split["difference"] ** 2).sum(), 1e-300)
     return {

@@ -85,11 +85,11 @@ def header(results: Results, cards: HTML | None = None) -> HTML:
         "test R²": None if headline["r2"] is None else number(headline["r2"], 2),
         "failed rows": number(headline["failures"]),
     }
-    answers = () if cards else _costs(results)
+    answers = () if cards else _describe_costs(results)
     return common.top(headline["title"], answers, sentences(results, rows, bool(cards)), facts, cards)
 
 
-def _costs(results: Results) -> list[tuple[str, str]]:
+def _describe_costs(results: Results) -> list[tuple[str, str]]:
     """Return the cost per instance of each measure, where no metric ranks them."""
     each = 1000 * experiment.average_seconds(results).reindex(list_model_free_entries(results))
     times = ", ".join(f"{entry} {number(time, 2, whole=False)} ms" for entry, time in each.items() if np.isfinite(time))
@@ -109,7 +109,7 @@ def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
         lines += findings.headlines(results, advised)
     else:
         lines.append("No model is used; a class named below is the label of the instance.")
-    if (pair := _pair(results)) and len(values := cosine(*pair.values())):
+    if (pair := _select_pair(results)) and len(values := cosine(*pair.values())):
         verdict = "no lower than" if values.mean() >= PAPER_COSINE else "below"
         lines.append(
             f"The mean cosine between {' and '.join(pair)} over {number(len(values))} instances is "
@@ -122,7 +122,7 @@ def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
     return lines
 
 
-def _pair(results: Results) -> dict[str, list]:
+def _select_pair(results: Results) -> dict[str, list]:
     """Return the vectors of the first MIM and first Parzen entries, for all instances; empty where one is missing."""
     entries = [next(iter(list_data_entries(results, [method])), None) for method in ("mim", "parzen")]
     if None in entries:
@@ -164,7 +164,7 @@ def agreement_section(results: Results) -> HTML:
     pairs = {pair: values for pair, values in pairs.items() if len(values)}
     if not pairs:
         return note("Not available: fewer than two measures explained the same instances.")
-    of_paper = tuple(_pair(results))
+    of_paper = tuple(_select_pair(results))
     main = of_paper if of_paper in pairs else next(iter(pairs))
     return elements.pair(
         figure(
@@ -185,13 +185,13 @@ def cosine_table(pairs: Mapping[tuple[str, str], np.ndarray]) -> pd.DataFrame:
     """Return a row per pair: mean, median, 5th and 95th percentile, number of instances; as text."""
     rows = []
     for (first, second), values in pairs.items():
-        low, median, high = map(_three, np.percentile(values, [5, 50, 95]))
-        row = {"one": first, "other": second, "mean": _three(values.mean()), "median": median}
+        low, median, high = map(_round, np.percentile(values, [5, 50, 95]))
+        row = {"one": first, "other": second, "mean": _round(values.mean()), "median": median}
         rows.append(row | {"5 to 95 %": f"{low} to {high}", "instances": number(len(values))})
     return pd.DataFrame(rows)
 
 
-def _three(value: float) -> str:
+def _round(value: float) -> str:
     return f"{value:.3f}".replace("-", "−")
 
 
@@ -203,8 +203,8 @@ def cosine_histogram(values: np.ndarray, paper: float | None = PAPER_COSINE) -> 
     drawing = Figure(figsize=(NARROW, 3.3), layout="constrained")
     axes = drawing.subplots()
     axes.hist(np.clip(values, -1, 1), bins=np.linspace(start, 1, 41), color=BARS)
-    axes.axvline(median, color=INK, linewidth=2, label=f"median {_three(median)}")
-    axes.axvline(low, color=QUIET, linestyle=(0, (5, 2)), label=f"5 % {_three(low)}, 95 % {_three(high)}")
+    axes.axvline(median, color=INK, linewidth=2, label=f"median {_round(median)}")
+    axes.axvline(low, color=QUIET, linestyle=(0, (5, 2)), label=f"5 % {_round(low)}, 95 % {_round(high)}")
     axes.axvline(high, color=QUIET, linestyle=(0, (5, 2)))
     if paper is not None:
         axes.axvline(paper, color=AGAINST, linestyle=(0, (1, 1.4)), linewidth=2, label=f"paper: mean ≥ {paper:g}")
@@ -312,7 +312,7 @@ def image_row(image: np.ndarray, name: str, maps: Sequence[InfluenceMap], sweep:
     """Return an image (channels, height, width) in [0, 1], then every map beside (sweep: above) its shifted image."""
     title, *rest = name.split("\n")
     alt = html.escape(name.replace("\n", ", "))
-    first = f"{_img(_grey(image), f'Image: {alt}')}<span><b>{html.escape(title)}</b></span>"
+    first = f"{_embed(_colour(image), f'Image: {alt}')}<span><b>{html.escape(title)}</b></span>"
     first += "".join(f"<span>{html.escape(line)}</span>" for line in rest)
     cells = "".join(f'<div class="measure">{_draw_measure(image, measure, alt)}</div>' for measure in maps)
     return HTML(f'<div class="face{" sweep" if sweep else ""}"><div>{first}</div><div>{cells}</div></div>')
@@ -324,8 +324,8 @@ def _draw_measure(image: np.ndarray, measure: InfluenceMap, name: str) -> str:
         return f'<span>{caption}</span><span class="flag">⚠ failed</span>'
     size = np.abs(measure.phi).max()
     quoted = html.escape(measure.caption)
-    images = _img(tint_map(measure.phi), f"Influence map by {quoted}: {name}")
-    images += _img(_grey(shift_image(image, measure.phi)), f"Image shifted along the influence by {quoted}: {name}")
+    images = _embed(tint_map(measure.phi), f"Influence map by {quoted}: {name}")
+    images += _embed(_colour(shift_image(image, measure.phi)), f"Image shifted along the influence by {quoted}: {name}")
     flag = f'<span class="flag">⚠ {html.escape(measure.warning)}</span>' if measure.warning else ""
     return f"{images}<span>{caption} ± {number(size)}</span>{flag}"
 
@@ -342,12 +342,12 @@ def tint_map(phi: np.ndarray) -> np.ndarray:
     return SIGNS(0.5 + 0.5 * values / limit)[..., :3]
 
 
-def _grey(image: np.ndarray) -> np.ndarray:
+def _colour(image: np.ndarray) -> np.ndarray:
     """Return (channels, height, width) as colours (height, width, 3); one channel is a brightness, white at 1."""
     return np.moveaxis(np.broadcast_to(image.clip(0, 1), (3, *image.shape[1:])), 0, -1)
 
 
-def _img(colours: np.ndarray, alt: str) -> str:
+def _embed(colours: np.ndarray, alt: str) -> str:
     return f'<img width="{colours.shape[1]}" alt="{alt}" src="{to_data_uri(colours)}">'
 
 
@@ -393,7 +393,7 @@ def record_table(
     body = []
     for feature in order:
         cells = "".join(
-            _bar(row[feature], limits[entry]) if row is not None else '<td class="flag">⚠ failed</td><td></td>'
+            _write_bar(row[feature], limits[entry]) if row is not None else '<td class="flag">⚠ failed</td><td></td>'
             for entry, row in scores.items()
         )
         name, value = html.escape(names[feature]), html.escape(values[feature])
@@ -409,7 +409,7 @@ def record_table(
     )
 
 
-def _bar(value: float, limit: float) -> str:
+def _write_bar(value: float, limit: float) -> str:
     width, side = 50 * abs(value) / limit, "p" if value > 0 else "n"
     bar = f'<u class="{side}" style="width: {width:.1f}%"></u>' if width >= 0.05 else ""
     return f'<td class="number">{formatting.align_columns(value, limit)}</td><td class="bar"><i>{bar}</i></td>'

@@ -76,7 +76,7 @@ def compare_training_seeds(answer: criteria.Evidence, results: Results, styles: 
             "each; filled: the seed of the rest of the page.",
             numbers=means.rename_axis("training").reset_index(),
         ),
-        _confirm(
+        _tabulate_differences(
             *(answer, results, recommend_by_seed(answer, results, values[list(means)]), "training seed"),
             f"per training seed, on {format_count(len(values), 'instance')}",
         ),
@@ -113,7 +113,7 @@ def changes(answer: criteria.Evidence, results: Results) -> list[str]:
     ]
 
 
-def _confirm(
+def _tabulate_differences(
     answer: criteria.Evidence, results: Results, each: Mapping[str, Recommendation], what: str, scope: str
 ) -> HTML | None:
     """Return the recommended method against the best mean of each variation; None where one lacks the method."""
@@ -146,7 +146,7 @@ def compare_baselines(answer: criteria.Evidence, results: Results) -> HTML | Non
     each = {name: other.first(results) for name, other in judged.items()}
     return join_parts(
         heading("Sensitivity to the baseline", 4),
-        _confirm(answer, results, each, "baseline", "for every baseline"),
+        _tabulate_differences(answer, results, each, "baseline", "for every baseline"),
         note(
             f"{reference_change(answer, results) or ''} All rows evaluate the same scores, which were computed with "
             "the first baseline, so that row may favour them."
@@ -250,8 +250,8 @@ def stopping_section(results: Results) -> HTML:
             "are stable. Dots: means.",
             numbers=shown,
         ),
-        table(pd.DataFrame([_row(results, entry, entries[entry]) for entry in spent]), text=["target"]),
-        note(_words(results)),
+        table(pd.DataFrame([_describe_stopping(results, entry, entries[entry]) for entry in spent]), text=["target"]),
+        note(_explain_columns(results)),
     )
 
 
@@ -267,7 +267,7 @@ def describe_stopping_rule(budget: Mapping) -> str:
     return " and ".join(parts)
 
 
-def _words(results: Results) -> str:
+def _explain_columns(results: Results) -> str:
     text = (
         "At the cap: share of explanations that stopped before the target, with a warning. Fixed budget: the largest "
         "number of evaluations of any explanation; saved: the share of it that adaptive stopping did not spend."
@@ -280,7 +280,7 @@ def _words(results: Results) -> str:
     return text
 
 
-def _row(results: Results, entry: str, budget: Mapping) -> dict:
+def _describe_stopping(results: Results, entry: str, budget: Mapping) -> dict:
     rows = drop_failures(results.scores[entry])
     spent, d = rows["evaluations"].to_numpy(), results.d
     known = [row for row in rows["standard_error"] if row is not None]
@@ -353,7 +353,7 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
     )
     leads = {name: known[name].idxmin() for name in known}
     agreement = two_digits(paired.kendall_w(known.to_numpy().T))
-    finding = f"{_leaders(leads)} Kendall's W = {agreement} over {len(known)} methods and "
+    finding = f"{_compare_leaders(leads)} Kendall's W = {agreement} over {len(known)} methods and "
     return join_parts(
         figure(
             rank_lines(ranks, styles),
@@ -371,7 +371,7 @@ def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
     )
 
 
-def _leaders(leads: Mapping[str, str]) -> str:
+def _compare_leaders(leads: Mapping[str, str]) -> str:
     """Return whether the best mean changes with the baseline; leads: the method with the lowest AUC per baseline."""
     (reference, first), *others = leads.items()
     changed = [f"{entry} with {name}" for name, entry in others if entry != first]

@@ -79,10 +79,10 @@ def words(
     if scores is None:
         plain = " ".join(_mark_sentences([html.escape(word) for word in text_words], second))
         return HTML(f'<p class="{kind}"><b>⚠ failed:</b> {plain}</p>')
-    scale = _limit(scores, limit)
-    text = " ".join(_mark_sentences(_spans(text_words, scores, scale, unknown), second))
+    scale = _choose_limit(scores, limit)
+    text = " ".join(_mark_sentences(_write_spans(text_words, scores, scale, unknown), second))
     none = "the interval of every score includes 0" if unsure else "every score is 0"
-    legend = _scale(scale, unit) if np.any(scores) else f'<div class="scale">{none}</div>'
+    legend = _write_scale(scale, unit) if np.any(scores) else f'<div class="scale">{none}</div>'
     return HTML(f'<p class="{kind}">{text}</p>{legend}')
 
 
@@ -91,11 +91,13 @@ def _mark_sentences(spans: list[str], second: int | None) -> list[str]:
     return spans if second is None else [*spans[:second], '<br class="pair">', *spans[second:]]
 
 
-def _limit(scores: np.ndarray, limit: float | None = None) -> float:
+def _choose_limit(scores: np.ndarray, limit: float | None = None) -> float:
     return limit or float(np.abs(scores).max(initial=0.0)) or 1.0
 
 
-def _spans(text_words: Sequence[str], scores: np.ndarray, limit: float, unknown: np.ndarray | None = None) -> list[str]:
+def _write_spans(
+    text_words: Sequence[str], scores: np.ndarray, limit: float, unknown: np.ndarray | None = None
+) -> list[str]:
     """Return each word as HTML; plain text where the score is below half a shade, which keeps long pages small."""
     levels = np.clip(np.round(LEVELS * np.asarray(scores, float) / limit), -LEVELS, LEVELS).astype(int)
     strange = np.zeros(len(levels), bool) if unknown is None else unknown
@@ -116,7 +118,7 @@ def _format_signed(score: float, limit: float) -> str:
     return text.replace("-", "−") if float(text) else text[1:]
 
 
-def _scale(limit: float, unit: str) -> str:
+def _write_scale(limit: float, unit: str) -> str:
     """Return the legend of one method: its shades in steps of two between the largest scores."""
     steps = range(-LEVELS, LEVELS + 1, 2)
     shades = "".join(f'<span class="{"p" if step > 0 else "n"}{abs(step)}"></span>' for step in steps)
@@ -151,10 +153,10 @@ def sentence_table(
             cells = f'<td class="flag" colspan="{columns}">⚠ failed</td>'
             facts = ["–", "–", "–"]
         else:
-            limit = _limit(scores)
+            limit = _choose_limit(scores)
             cells = _write_cells(text_words, scores, limit, aligned)
             same, of_entry = entry == exact, (units or {}).get(entry, unit)
-            facts = ["–" if same else two_digits(value) for value in _correlations(scores, scores_by_entry[exact])]
+            facts = ["–" if same else two_digits(value) for value in _correlate(scores, scores_by_entry[exact])]
             other = f" {of_entry or '(no unit)'}" if of_entry != unit else ""
             facts.append(f"± {number(limit, 2, whole=False)}{other}")
         if evaluations is not None:
@@ -171,14 +173,14 @@ def sentence_table(
 
 def _write_cells(text_words: Sequence[str], scores: np.ndarray, limit: float, aligned: bool) -> str:
     """Return a cell per word with its score (aligned), or one cell with all words."""
-    spans = _spans(text_words, scores, limit)
+    spans = _write_spans(text_words, scores, limit)
     if not aligned:
         return f'<td class="flow">{" ".join(spans)}</td>'
     cells = (f"{span}<small>{_format_signed(score, limit)}</small>" for span, score in zip(spans, scores, strict=True))
     return "".join(f'<td class="word">{cell}</td>' for cell in cells)
 
 
-def _correlations(scores: np.ndarray, exact: np.ndarray | None) -> tuple[float, float]:
+def _correlate(scores: np.ndarray, exact: np.ndarray | None) -> tuple[float, float]:
     """Return linear and rank correlation of two score vectors; NaN where one is constant or failed."""
     if exact is None:
         return math.nan, math.nan
@@ -230,10 +232,10 @@ def _describe_cut(row: Mapping, count: int, unit: str) -> str:
 
 def document_page(documents: Iterable[Document], unit: str = "nats", entries: Sequence[str] | None = None) -> HTML:
     """Return documents with their classes and a block of coloured words per method; misclassified ones stand out."""
-    return HTML("".join(_document(document, unit, entries or list(document.scores)) for document in documents))
+    return HTML("".join(_write_document(document, unit, entries or list(document.scores)) for document in documents))
 
 
-def _document(document: Document, unit: str, entries: Sequence[str]) -> str:
+def _write_document(document: Document, unit: str, entries: Sequence[str]) -> str:
     wrong = document.truth not in (None, document.prediction)
     truth = "" if document.truth is None else f"true {document.truth}, "
     classes = f"{truth}predicted {document.prediction} (P = {document.probability:.3f})"
