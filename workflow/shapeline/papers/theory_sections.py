@@ -23,24 +23,24 @@ def verdict(discrepancy: float | None) -> str:
 
 def header(checks: Checks) -> HTML:
     """Return title, key figures and main findings."""
-    rows = _statements(checks)
+    rows = _list_statements(checks)
     failed = [row for row in rows if row["as printed"].startswith("⚠")]
     estimators = checks.efficiency
     facts = {
         "statements checked": len(rows),
         "hold as printed": len(rows) - len(failed),
         "hold once corrected": sum(row["corrected"].startswith("holds") for row in failed),
-        "bounds checked, one per feature": number(sum(_cases(checks, key)[1] for key in ESTIMATORS)),
+        "bounds checked, one per feature": number(sum(_count_cases(checks, key)[1] for key in ESTIMATORS)),
         "efficient estimators": f"{sum(row.random < ROUNDING for row in estimators)} of {len(estimators)}",
     }
-    return top("Theory: statements of the papers, checked numerically", (), _headlines(checks), facts)
+    return top("Theory: statements of the papers, checked numerically", (), _list_headlines(checks), facts)
 
 
-def _headlines(checks: Checks) -> list[str]:
+def _list_headlines(checks: Checks) -> list[str]:
     chain = measure_linear_share(graphs.chain(9), 8)
     grid = measure_linear_share(graphs.grid(4, 4), 6)
-    _, cases, violated = _cases(checks, "c_shapley_myerson")
-    worst = max(_cases(checks, key)[0] for key in ("l_shapley", "c_shapley_myerson"))
+    _, cases, violated = _count_cases(checks, "c_shapley_myerson")
+    worst = max(_count_cases(checks, key)[0] for key in ("l_shapley", "c_shapley_myerson"))
     return [
         "The weights of C-Shapley as printed (Chen et al. 2018, eq. 6) fit only sets with exactly two neighbours. In a "
         f"linear model they multiply the correct score by {number(chain.min(), 2)} to {number(chain.max(), 2)} on a "
@@ -62,7 +62,7 @@ def _measure_uncoupled(runs: dict[int, list[Approximation]], key: str) -> float:
 
 def summary(checks: Checks) -> HTML:
     """Return a row per statement: as printed, and as corrected where necessary."""
-    statements, expectations = pd.DataFrame(_statements(checks)), checks.identities.expectations
+    statements, expectations = pd.DataFrame(_list_statements(checks)), checks.identities.expectations
     return join_parts(
         table(statements, text=list(statements.columns)),
         note(
@@ -75,10 +75,10 @@ def summary(checks: Checks) -> HTML:
     )
 
 
-def _statements(checks: Checks) -> list[dict[str, str]]:
+def _list_statements(checks: Checks) -> list[dict[str, str]]:
     kernel = checks.kernel.comparisons
     symmetric = max(max(row.closed, row.paired, row.design) for row in checks.charnes)
-    local, connected, printed = (_cases(checks, key) for key in ESTIMATORS)
+    local, connected, printed = (_count_cases(checks, key) for key in ESTIMATORS)
     deviation = max(abs(mean - expected) / error for *_, expected, mean, error in checks.hierarchy.visits)
     below = max(bound - lowest for _, _, bound, lowest, _ in checks.hierarchy.similarity)
     costly = checks.hierarchy.costly - checks.hierarchy.costly_empty
@@ -103,13 +103,13 @@ def _statements(checks: Checks) -> list[dict[str, str]]:
         ("Remark 3.1: h-Shap costs at most 2ᵞ k logᵧ n", "Teneggi et al. 2021", cost, ""),
         ("Theorem 3.4: least similarity of h-Shap to Shapley", "Teneggi et al. 2021", similarity, ""),
         ("Theorem 4.2: MIM alone keeps the axioms", "Sliwinski et al. 2019", _describe_search(checks.uniqueness), ""),
-        *_short_statements(checks.identities),
+        *_list_short_statements(checks.identities),
     ]
     names = ("statement", "source", "as printed", "corrected")
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _short_statements(identities: Identities) -> list[tuple[str, str, str, str]]:
+def _list_short_statements(identities: Identities) -> list[tuple[str, str, str, str]]:
     """Return the statements without a section: statement, source, as printed, corrected."""
     expectations = identities.expectations
     return [
@@ -135,14 +135,14 @@ def _describe_bounds(cases: tuple[float, int, int]) -> str:
     return f"⚠ violated in {violated} cases" if violated else f"holds (at most {100 * share:.0f} % of the bound)"
 
 
-def _cases(checks: Checks, key: str, which: str = "all") -> tuple[float, int, int]:
+def _count_cases(checks: Checks, key: str, which: str = "all") -> tuple[float, int, int]:
     """Return the largest ratio of error to bound (of bounds above 0), number of cases, number violated."""
     bound, error = points(checks, key, which).T
     is_positive = bound > ROUNDING
     return float((error[is_positive] / bound[is_positive]).max()), len(bound), int((error > bound + ROUNDING).sum())
 
 
-def _window_share(checks: Checks, key: str) -> float:
+def _compare_window(checks: Checks, key: str) -> float:
     """Return the largest ratio of error to the bound that the proofs give where S is the entire window."""
     runs = [*checks.sweep.random, *(run for order in checks.sweep.chain.values() for run in order[1:])]
     bounds = [2 * run.local_window if key == "l_shapley" else 4 * run.connected_window for run in runs]
@@ -194,8 +194,8 @@ def charnes_section(checks: Checks) -> HTML:
             "form (6)": [number(row.closed, 2) for row in checks.charnes],
             "form (−1)": [number(row.paired, 2) for row in checks.charnes],
             "symmetric_least_squares": [number(row.design, 2) for row in checks.charnes],
-            "distance to Shapley": [_distance(row.to_shapley) for row in checks.charnes],
-            "distance to Banzhaf + constant": [_distance(row.to_banzhaf) for row in checks.charnes],
+            "distance to Shapley": [_format_distance(row.to_shapley) for row in checks.charnes],
+            "distance to Banzhaf + constant": [_format_distance(row.to_banzhaf) for row in checks.charnes],
         }
     )
     return join_parts(
@@ -207,7 +207,7 @@ def charnes_section(checks: Checks) -> HTML:
     )
 
 
-def _distance(value: float) -> str:
+def _format_distance(value: float) -> str:
     return "0" if value < ROUNDING else number(value, 2)
 
 
@@ -240,7 +240,7 @@ def approximation_section(checks: Checks) -> HTML:
         ("L-Shapley, predicted class: not covered", "l_shapley", "predicted"),
         ("C-Shapley, Myerson weights, predicted class: not covered", "c_shapley_myerson", "predicted"),
     ):
-        share, cases, violated = _cases(checks, key, which)
+        share, cases, violated = _count_cases(checks, key, which)
         runs = checks.sweep.predicted if which == "predicted" else checks.sweep.chain
         rows.append(
             {
@@ -251,7 +251,7 @@ def approximation_section(checks: Checks) -> HTML:
                 "largest error at coupling 0": number(_measure_uncoupled(runs, key), 2),
             }
         )
-    tighter = max(_window_share(checks, "l_shapley"), _window_share(checks, "c_shapley_myerson"))
+    tighter = max(_compare_window(checks, "l_shapley"), _compare_window(checks, "c_shapley_myerson"))
     return join_parts(
         figure(
             couplings(checks),
