@@ -58,7 +58,7 @@ def test_categories_have_no_high_values(results):
     def shades(categorical):
         card = results.dataset_card | {"categorical": categorical}
         own = dataclasses.replace(results, features=columns, dataset_card=card)
-        return importance._shades(own, experiment.name_shared_features(own))
+        return importance._rank_values(own, experiment.name_shared_features(own))
 
     ranks = pd.DataFrame(results.read_inputs(results.instances)).rank(pct=True).to_numpy()
     np.testing.assert_allclose(shades([]), ranks)
