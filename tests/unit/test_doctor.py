@@ -236,16 +236,16 @@ def test_evaluations_are_those_of_the_designs(default):
     assert messages.estimate_instance(loaded, "reviews", "integrated_gradients") == (50, 150)
     cost = messages.estimate_experiment(loaded, "digits")
     explained = 107 + 2 * 30  # by the first training, and by the others
-    assert explained * 2**16 < cost.evaluations < explained * 1.5 * 2**16 and cost.slowest == "exact"
+    assert explained * 2**16 < cost.rows < explained * 1.5 * 2**16 and cost.slowest == "exact"
 
 
 def test_the_cost_of_every_experiment_of_the_papers_is_reported(paper):
     loaded = validation.load(paper)
     for name in loaded.experiments:
         cost = messages.estimate_experiment(loaded, name)
-        assert cost.seconds > 0 and (cost.evaluations > 0) == (loaded.experiments[name].model is not None)
+        assert cost.seconds > 0 and (cost.rows > 0) == (loaded.experiments[name].model is not None)
     evaluations, seconds = messages.estimate_run(loaded)
-    assert evaluations == sum(messages.estimate_experiment(loaded, name).evaluations for name in loaded.run)
+    assert evaluations == sum(messages.estimate_experiment(loaded, name).rows for name in loaded.run)
     assert seconds > sum(messages.estimate_experiment(loaded, name).seconds for name in loaded.run)  # data, models
 
 

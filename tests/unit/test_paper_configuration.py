@@ -40,7 +40,7 @@ def write_costs(text: str, config) -> str:
     def describe(line: re.Match) -> str:
         name = line[1]
         cost, model = messages.estimate_experiment(config, name), config.experiments[name].model
-        told = f"{messages.format_amount(cost.evaluations)} evaluations, {messages.format_time(cost.seconds)}"
+        told = f"{messages.format_amount(cost.rows)} model rows, {messages.format_time(cost.seconds)}"
         if model:
             told += f"; training {model}: {messages.format_time(messages.estimate_training(config, model))}"
         return f"  {name}:  # {told}\n"
@@ -63,7 +63,7 @@ def test_the_file_shows_the_cost_of_each_experiment(paper, config, tmp_path, mon
     text = FILE.read_text()
     assert text == write_costs(text, config), "write it: python -m tests.unit.test_paper_configuration"
     for name in paper["experiments"]:
-        assert re.search(rf"^  {name}:  # .+ evaluations, .+ core (minutes|hours)", text, re.M), name
+        assert re.search(rf"^  {name}:  # .+ model rows, .+ core (minutes|hours)", text, re.M), name
 
 
 def leaves(sides: tuple[int, int], min_size: int) -> set[tuple[int, int]]:

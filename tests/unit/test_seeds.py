@@ -41,10 +41,7 @@ def test_a_training_has_its_own_seed_and_files_and_moves_no_other(raw):
 
 def test_trainings_cost_what_they_cost(raw):
     one, three = loaded(raw), loaded(raw, training_seeds=3)
-    assert (
-        messages.estimate_experiment(three, "tiny").evaluations
-        == 3 * messages.estimate_experiment(one, "tiny").evaluations
-    )
+    assert messages.estimate_experiment(three, "tiny").rows == 3 * messages.estimate_experiment(one, "tiny").rows
     more = messages.estimate_run(three)[1] - messages.estimate_run(one)[1]
     assert more > 2 * messages.estimate_training(one, "cnn")
     assert messages.size_results(three, "tiny") > messages.size_results(one, "tiny")
@@ -61,7 +58,7 @@ def test_other_trainings_may_explain_fewer_instances_which_change_no_row_of_the_
     assert asked[2] == {**asked[0], "training_seeds": 3, "training_instances": 4}
     count = whole.experiments["tiny"].instances.count
     assert messages.count_models(loaded(raw, instances_per_training_seed=10 * count), "tiny") == 3
-    once, partly = (messages.estimate_experiment(config, "tiny").evaluations for config in (one, few))
+    once, partly = (messages.estimate_experiment(config, "tiny").rows for config in (one, few))
     assert partly / once == pytest.approx(1 + 2 * 4 / count)
 
 

@@ -1,4 +1,4 @@
-"""The environment and the needs of the configured run: versions, devices, disk, memory, data, evaluations and hours."""
+"""The environment and the needs of the configured run: versions, devices, disk, memory, data, model rows and hours."""
 
 import importlib.metadata
 import math
@@ -228,7 +228,7 @@ def _estimate_memory(config: Config, dataset: str) -> float:
 
 
 def report_work(config: Config) -> Iterator[tuple[str, str]]:
-    """Report evaluations and core hours of each experiment, by the rates in its score files if there are any."""
+    """Report rows of the model and core hours of each experiment, by the rates in its score files if there are any."""
     for name in config.run:
         rate = measure_rate(config, name)
         cost = messages.estimate_experiment(config, name, rate)
@@ -240,14 +240,11 @@ def report_work(config: Config) -> Iterator[tuple[str, str]]:
                 f"experiments.{name}.time_limit: {limit:g} s per instance is below the estimate for "
                 f"'{cost.slowest}', {cost.slowest_seconds:.2g} s"
             )
-        yield (
-            f"{name}: {format_amount(cost.evaluations)} evaluations, roughly {format_time(cost.seconds)} {origin}",
-            problem,
-        )
+        yield (f"{name}: {format_amount(cost.rows)} model rows, roughly {format_time(cost.seconds)} {origin}", problem)
     for model in sorted({config.experiments[name].model for name in config.run} - {None}):
         yield f"training {model}: roughly {format_time(messages.estimate_training(config, model))}", ""
-    evaluations, seconds = messages.estimate_run(config)
-    total = f"{format_amount(evaluations)} evaluations, roughly {format_time(seconds)} at typical rates"
+    rows, seconds = messages.estimate_run(config)
+    total = f"{format_amount(rows)} model rows, roughly {format_time(seconds)} at typical rates"
     yield f"all, without stored results: {total}", ""
 
 

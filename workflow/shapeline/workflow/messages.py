@@ -1,6 +1,6 @@
 """The report of a run before and after its jobs: their cost, and lines beside those of Snakemake.
 
-The cost is evaluations, core hours and bytes of a configuration, by rough rates of one core of a server.
+The cost is rows of the model, core hours and bytes of a configuration, by rough rates of one core of a server.
 """
 
 import contextlib
@@ -39,9 +39,9 @@ MODEL_BYTES, REPORT_BYTES = 50e6, 6e6
 
 @dataclass(frozen=True)
 class Cost:
-    """An experiment's evaluations, also of its metrics, seconds of one core, and the slowest method per instance."""
+    """Rows that an experiment's model predicts, also for metrics, seconds of one core, and the slowest method."""
 
-    evaluations: float
+    rows: float
     seconds: float
     slowest: str
     slowest_seconds: float
@@ -54,23 +54,23 @@ def estimate_experiment(config: Config, name: str, rate: float | None = None) ->
     model = config.models.get(experiment.model)
     start = JOB_SECONDS[job_code.find_job_framework(config, experiment.model)]
     speed = rate or (estimate_rate(config, experiment.model, experiment.dataset) if model else 1.0)
-    evaluations_total, seconds_total = 0.0, REPORT_SECONDS + start  # select_instances
+    rows_total, seconds_total = 0.0, REPORT_SECONDS + start  # select_instances
     slowest, slowest_seconds = "", 0.0
     additional = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.list_metrics(config, name))
     shares, jobs_per_shard = count_models(config, name), 2 if runs.list_variants(config, name) else 1
     for entry in runs.list_entries(config, name):
-        evaluations, passes = estimate_instance(config, name, entry)
-        seconds = passes / speed + _estimate_points(config, name, entry)
+        _, rows = estimate_instance(config, name, entry)
+        seconds = rows / speed + _estimate_points(config, name, entry)
         if seconds > slowest_seconds:
             slowest, slowest_seconds = entry, seconds
         sampled = METHODS[experiment.methods[entry].method].sampled
         explanations = count * shares * (experiment.repeats if sampled else 1)
         explanations += count * additional
-        evaluations_total += explanations * evaluations
+        rows_total += explanations * rows
         seconds_total += explanations * seconds + jobs_per_shard * runs.shards(config, name) * start
     measured = estimate_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
     jobs = len(runs.list_measured_files(config, name)) + 1
-    return Cost(evaluations_total + measured, seconds_total + measured / speed + jobs * start, slowest, slowest_seconds)
+    return Cost(rows_total + measured, seconds_total + measured / speed + jobs * start, slowest, slowest_seconds)
 
 
 def count_explanations(config: Config, name: str) -> int:
@@ -153,7 +153,7 @@ def estimate_training(config: Config, model: str) -> float:
 
 
 def estimate_run(config: Config) -> tuple[float, float]:
-    """Return evaluations, and core seconds with training and data, of all experiments under `run:`."""
+    """Return rows of models, and core seconds with training and data, of all experiments under `run:`."""
     costs = [estimate_experiment(config, name) for name in config.run]
     trained = {  # what counts is the experiment with the most training seeds of a model
         entry.model: entry.training_seeds * estimate_training(config, entry.model)
@@ -162,7 +162,7 @@ def estimate_run(config: Config) -> tuple[float, float]:
     }
     datasets = {dataset for name in config.run for dataset in runs.list_datasets(config, name)}
     seconds = sum(cost.seconds for cost in costs) + sum(trained.values()) + len(datasets) * JOB_SECONDS["torch"]
-    return sum(cost.evaluations for cost in costs), seconds
+    return sum(cost.rows for cost in costs), seconds
 
 
 def list_memory_warnings(config: Config) -> list[str]:
