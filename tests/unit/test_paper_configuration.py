@@ -129,9 +129,9 @@ def test_a_sampled_split_has_the_requested_count_of_each_class(tmp_path):
         assert card["counts"]["test"] == {"no trophozoite": count, "trophozoite": count}
     for wrong, words in (
         ({"split": "drawn", "test": 4}, "4 records of each class, and one has 4; ask for fewer"),
-        ({"split": "drawm"}, "'drawm' is unknown. Did you mean 'drawn'?"),
+        ({"split": "drawm"}, "unknown value 'drawm'. Did you mean 'drawn'?"),
         ({"test": 2}, "remove the key, or set split: drawn"),
-        ({"split": "drawn", "test": 1.5}, "or a whole number of records of each class"),
+        ({"split": "drawn", "test": 1.5}, "1.5 is not valid; input should be less than 1"),
     ):
         assert words in failures.failure(preparation.prepare, "malaria", {**settings, **wrong}, [], tmp_path / "wrong")
 
@@ -156,6 +156,7 @@ def test_the_claims_of_c_shapley_test_the_printed_formula_and_the_named_fit(conf
                 for cell in claim.check.__closure__
                 if isinstance(cell.cell_contents, tuple)
                 for one in cell.cell_contents
+                if isinstance(one, str)
             }
     fits = {entry for entry in asked if entry.startswith("c_shapley")}
     assert fits == {"c_shapley_regression_printed", "c_shapley_regression_kernel"} == set(claims.FITS)
