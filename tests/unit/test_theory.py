@@ -357,7 +357,7 @@ def test_only_mim_keeps_the_axioms_among_the_terms(checks, monkeypatch):
 
 def test_lemma_4_1_is_seen_to_fail(monkeypatch):
     assert identities.check_lemma_4_1() < 1e-12
-    monkeypatch.setitem(identities.MIM, "α = 1", identities.OTHERS["the mean in place of the sum"])
+    monkeypatch.setitem(identities.MIM, "α = 1", identities.OTHERS["mean instead of sum"])
     assert identities.check_lemma_4_1() > 0.1
 
 

@@ -174,7 +174,7 @@ def _measure_myerson_gap(name: str, graph: networkx.Graph, rng: np.random.Genera
 
 
 def _build_mim(alpha: Callable) -> Term:
-    return lambda away, r, s, own, x: (alpha(r) * s) @ away
+    return lambda away, r, s, label, x: (alpha(r) * s) @ away
 
 
 # Arguments: differences (m, n) to the point, their lengths, label agreement (1 or -1), the point's label, and x.
@@ -185,18 +185,18 @@ MIM: dict[str, Term] = {
     "α Gaussian": _build_mim(lambda r: np.exp(-(r**2) / 2)),
 }
 OTHERS: dict[str, Term] = {
-    "differences whatever the labels": lambda away, r, s, own, x: away.sum(0),
-    "of points of one label alone": lambda away, r, s, own, x: (own > 0) * (s @ away),
-    "the points in place of the differences": lambda away, r, s, own, x: s @ (away + x),
-    "features on scales of their own": lambda away, r, s, own, x: s @ away * np.arange(1, away.shape[1] + 1),
-    "squared differences with their signs": lambda away, r, s, own, x: s @ (away * np.abs(away)),
-    "the mean in place of the sum": lambda away, r, s, own, x: s @ away / len(s),
-    "the nearest point alone": lambda away, r, s, own, x: s[r.argmin()] * away[r.argmin()],
-    "points in a crowd count more": lambda away, r, s, own, x: (s * _sum_kernels(away)) @ away,
-    "points count by how many agree": lambda away, r, s, own, x: (s * (s[:, None] == s).mean(1)) @ away,
-    "MIM at length 1": lambda away, r, s, own, x: s @ away / np.linalg.norm(s @ away),
-    "Parzen": lambda away, r, s, own, x: _compute_parzen(away, r, s),
-    "a ridge line through the labels": lambda away, r, s, own, x: np.linalg.solve(
+    "differences, regardless of labels": lambda away, r, s, label, x: away.sum(0),
+    "MIM for points of one label only": lambda away, r, s, label, x: (label > 0) * (s @ away),
+    "points instead of differences": lambda away, r, s, label, x: s @ (away + x),
+    "features with different scales": lambda away, r, s, label, x: s @ away * np.arange(1, away.shape[1] + 1),
+    "signed squared differences": lambda away, r, s, label, x: s @ (away * np.abs(away)),
+    "mean instead of sum": lambda away, r, s, label, x: s @ away / len(s),
+    "nearest point only": lambda away, r, s, label, x: s[r.argmin()] * away[r.argmin()],
+    "points weighted by density": lambda away, r, s, label, x: (s * _sum_kernels(away)) @ away,
+    "points weighted by label agreement": lambda away, r, s, label, x: (s * (s[:, None] == s).mean(1)) @ away,
+    "MIM at length 1": lambda away, r, s, label, x: s @ away / np.linalg.norm(s @ away),
+    "Parzen": lambda away, r, s, label, x: _compute_parzen(away, r, s),
+    "ridge regression on the labels": lambda away, r, s, label, x: np.linalg.solve(
         away.T @ away + np.eye(away.shape[1]), s @ away
     ),
 }
