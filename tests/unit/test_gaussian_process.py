@@ -175,14 +175,15 @@ def test_the_gradient_is_the_slope_of_the_criterion():
 
     def value(at):
         relevance, rest = np.exp(at[None, :d]), np.array([[np.exp(at[d]), at[d + 1], 0.0, np.exp(at[d + 2])]])
-        return fit.criterion(fit.add_rest(fit.correlation(pairs.rows, relevance), data, rest), data.odd)
+        return fit.criterion(fit.add_rest(fit.correlation(pairs.rows, relevance) + more, data, rest), data.odd)
 
     step = 1e-5
-    for jump in (0.0, 40.0):
+    bent = process.curve(data, np.linspace(-0.4, 0.6, d)[None])
+    for jump, more in ((0.0, 0 * bent.covariance), (0.0, bent.covariance), (40.0, bent.covariance)):
         data.odd[:, 0] += jump
         slope = [(value(place + step * e)[0] - value(place - step * e)[0])[0] / (2 * step) for e in np.eye(d + 3)]
         level, lean, sizes = np.exp(place[[d]]), place[[d + 1]], np.exp(place[[d + 2]])
-        found, ends = fit.gradient(data, np.exp(place[None, :d]), level, lean, sizes)
+        found, ends = fit.gradient(data, np.exp(place[None, :d]), level, lean, sizes, more)
         np.testing.assert_allclose(found[0], slope, rtol=1e-5, atol=1e-5)
         assert ends == pytest.approx(value(place)[1], rel=1e-6) and (ends > 0) == (jump > 0)
 
@@ -198,6 +199,22 @@ def test_the_curve_has_the_shapley_values_of_its_own_game():
     np.testing.assert_allclose(extra.scores[0], extra.values[0].T @ weights, atol=1e3 * EPS * 2**d)
     # No linear part: its values are orthogonal to every feature over all pairs.
     np.testing.assert_allclose(extra.values[0].T @ pairs.rows[0], 0, atol=1e3 * EPS * 2**d)
+
+
+def test_effects_are_found_from_the_scores_of_a_curve():
+    d = 9
+    effects = np.random.default_rng(2).normal(size=d)
+    masks, values = drawn([np.tanh(2 * games.linear(effects) / np.abs(effects).sum())], 16 * d)
+    pairs = find_pairs(masks)
+    data = fit.Data.of(pairs.rows, *pairs.odd(values))
+    truth = games.shapley(np.tanh(2 * games.linear(effects) / np.abs(effects).sum()))
+    found = process.find_effects(data, truth[None])[0]
+
+    def deviate(some):
+        share = some / np.abs(some).sum() - effects / np.abs(effects).sum()
+        return np.abs(share).max()
+
+    assert deviate(found) < 0.1 * deviate(truth)
 
 
 def test_terms_find_the_triple_that_the_prior_holds_too_small():
@@ -565,15 +582,15 @@ def test_half_of_the_difference_between_variances_is_used():
 @pytest.mark.parametrize("slope", [0.0, 0.5])
 def test_a_jump_at_the_ends_is_suspected_at_pairs_that_are_not_seen(slope):
     d, jump = 9, 3.0
-    rows = find_pairs(draw_pairs(d, 2**d)[None]).rows
-    weight = fit.rest_weights(rows)[0]
-    inner = np.abs(rows[0].sum(axis=1)) < d - 2  # neither the ends nor one feature alone
     masks = draw_pairs(d, 4 * d)
     values = slope * masks @ np.arange(d) + jump * masks.all(axis=1)
     found = read_out(masks, values[None])
-    share = 1 / (len(masks) // 2 - 1 + 2)  # rule of succession: of so many pairs none jumped
-    expected = jump / 2 * np.sqrt(share * (weight[inner] ** 2).sum(axis=0))
-    np.testing.assert_allclose(found.standard_error[0], expected, rtol=1e-6)
+    # A jump of the coalitions that have four features and lack four others, one of 2^8, so that of the pairs two of 2^8
+    # jump; by the rule of succession one of this many does.
+    every = np.arange(2**8)
+    size = np.sqrt((games.shapley((every == 15) * jump) ** 2).sum() / d)
+    expected = size * 2**8 / 2 / (len(masks) // 2 + 1)
+    np.testing.assert_allclose(found.standard_error[0], expected, rtol=0.05)
     np.testing.assert_allclose(found.scores[0], slope * np.arange(d) + jump / d, atol=1e-3)
 
 

@@ -34,7 +34,8 @@ JITTER = 1e-10
 MIN_PAIRS = 1.4  # per feature: with fewer the likelihood is too flat to select a fit
 LINEAR_SHARE = 0.6  # of the linear fit in the scores, with fewer
 STEPS, RATE = 10, 0.25  # of the ascent of the likelihood, in log relevance
-NEARBY = ((0.6, 1.0), (1.0, 0.2), (1.0, 1.0), (1.0, 5.0), (1.5, 1.0))
+NEARBY = {0.2: (0.2, 1.0), 0.5: (0.2, 1.0), 1.0: (0.2, 1.0, 5.0), 1.5: (1.0,)}  # factors on relevances and the rest
+NEARBY_COST = 4.0  # of the criterion, times the squared logarithm of the factor on the relevances
 LEARNING_COST = 0.5  # of the criterion per learned relevance
 MAX_NODES = 32  # of the positive half: the rule is exact to 2d terms, and to rounding where relevances stay below .95
 MAX_LOG_NODES = 64
@@ -262,9 +263,7 @@ def add_rest(matrix: np.ndarray, data: Data, rest: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def free_ends(
-    own: np.ndarray, pull: np.ndarray, power: np.ndarray, m: int, gain: float = ENDS_GAIN
-) -> tuple[np.ndarray, np.ndarray]:
+def free_ends(own, pull, power, m: int, gain: float = ENDS_GAIN) -> tuple[np.ndarray, np.ndarray]:
     """Return the variance (n,) of the ends of highest likelihood, in closed form, and v own / (1 + v own).
 
     own: the inverse's entry at the ends; pull: the inverse times the data there; power: the data's quadratic form;
@@ -303,6 +302,11 @@ def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras:
             penalty = extra.penalty
         fitted += [posterior(data, *parts, rest, penalty) for rest in rests]
     return fitted
+
+
+def fit_one(data: Data, relevance: np.ndarray, rest: np.ndarray, extra: Extra | None = None) -> Fit:
+    """Return the posterior for one relevance (n, d), one rest (n, 4) and one extra."""
+    return fits(data, relevance, [rest], [extra])[0]
 
 
 def posterior(data: Data, matrix, cross, prior, rest: np.ndarray, penalty) -> Fit:
@@ -406,18 +410,19 @@ def free_sizes(data: Data, relevance: np.ndarray, rest: np.ndarray) -> tuple[np.
     return relevance, rests[(value + gain[:, None]).argmin(axis=0), np.arange(len(rest))]
 
 
-def ascend(data: Data, relevance: np.ndarray, rest: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def ascend(data: Data, relevance, rest, steps: int, extra: Extra | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return relevances and rest after `steps` of Adam (Kingma & Ba 2015), with priors on their logarithms."""
     d = relevance.shape[1]
     freed = rest[:, 3] > 0
     sizes = np.log(np.where(freed, rest[:, 3], 1e-3))
     place = np.column_stack([np.log(relevance), np.log(np.maximum(rest[:, 0], 1e-5)), rest[:, 1], sizes])
     first, second = np.zeros_like(place), np.zeros_like(place)
+    more = None if extra is None else extra.covariance
     low = np.r_[np.full(d, np.log(MIN_RELEVANCE)), np.log(1e-8), -MAX_SLOPE, np.log(1e-8)]
     high = np.r_[np.full(d, np.log(MAX_RELEVANCE)), np.log(MAX_REST), MAX_SLOPE, np.log(MAX_REST)]
     for step in range(1, steps + 1):
         sizes = freed * np.exp(place[:, d + 2])
-        slope, ends = gradient(data, np.exp(place[:, :d]), np.exp(place[:, d]), place[:, d + 1], sizes)
+        slope, ends = gradient(data, np.exp(place[:, :d]), np.exp(place[:, d]), place[:, d + 1], sizes, more)
         slope[:, :d] += 2 * (place[:, :d] - place[:, :d].mean(axis=1, keepdims=True))
         slope[:, [d, d + 2]] += 2 * (place[:, [d, d + 2]] - np.log(1e-3)) / 9
         slope[:, d + 1] += 2 * place[:, d + 1] / SLOPE_SPREAD**2
@@ -429,9 +434,7 @@ def ascend(data: Data, relevance: np.ndarray, rest: np.ndarray, steps: int) -> t
     return np.exp(place[:, :d]), np.column_stack([np.exp(place[:, d]), place[:, d + 1], ends, sizes])
 
 
-def gradient(
-    data: Data, relevance: np.ndarray, level: np.ndarray, lean: np.ndarray, sizes: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def gradient(data: Data, relevance, level, lean, sizes, more=None) -> tuple[np.ndarray, np.ndarray]:
     """Return the unscaled criterion's slope (n, d + 3) in log relevance, log level, lean, log sizes; and the ends'."""
     m = data.shape[1]
     odd, even = hyperbolic(data.rows, relevance)
@@ -441,7 +444,7 @@ def gradient(
     matrix = odd.copy()
     matrix[:, np.arange(m), np.arange(m)] += off
     shared = sizes[:, None, None] * data.same_size if sizes.any() else np.zeros((1, 1, 1))
-    matrix += shared
+    matrix += shared if more is None else shared + more
     inverse = inverses(matrix)
     weight = (inverse @ data.odd[..., None])[..., 0]
     column, pull = inverse[:, 0].copy(), weight[:, 0].copy()
@@ -462,6 +465,7 @@ def gradient(
     of_top = ratio * (top_even[:, None] - relevance)
     slope = ratio * (paired - relevance * alone[:, None])
     of_sizes = np.einsum("nij,nij->n", *np.broadcast_arrays(shared, pull))
-    slope += ((off * diagonal).sum(axis=1) + of_sizes)[:, None] * of_top
+    of_more = 0.0 if more is None else np.einsum("nij,nij->n", more, pull)
+    slope += ((off * diagonal).sum(axis=1) + of_sizes + of_more)[:, None] * of_top
     of_rest = own * diagonal
     return -np.column_stack([slope, of_rest.sum(axis=1), (of_rest * data.lean).sum(axis=1), of_sizes]), ends

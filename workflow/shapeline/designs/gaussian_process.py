@@ -25,41 +25,13 @@ def explain_large(data: Data) -> Fit:
     n, m, d = data.shape
     some = data.only(np.r_[0, np.sort(np.random.default_rng(0).choice(np.arange(1, m), SUBSET - 1, replace=False))])
     even = fitting.best_of(fitting.fit_reaches(some, lambda reach: np.full((n, d), fitting.even_relevance(d, reach))))
-    fitted = [_posterior(data, *even)]
+    fitted, cost = [fitting.fit_one(data, *even)], fitting.LEARNING_COST * d
     sized = fitting.best_of(fitting.fit_reaches(some, lambda reach: fitting.relevance_of(fitted[0].scores, reach)))
-    fitted.append(_posterior(data, *sized).penalise(fitting.LEARNING_COST * d))
+    fitted.append(fitting.fit_one(data, *sized).penalise(cost))
     if SUBSET < 3 * d:
         return fitting.mixture(fitted)
-    fitted.append(_posterior(data, *fitting.ascend(some, *sized, fitting.STEPS)).penalise(fitting.LEARNING_COST * d))
+    fitted.append(fitting.fit_one(data, *fitting.ascend(some, *sized, fitting.STEPS)).penalise(cost))
     return fitting.mixture(fitted).widen(held_out(some, *even))
-
-
-def _posterior(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Fit:
-    """Return the fit of all instances, one after another."""
-    parts = [_posterior_of(data, place, relevance, rest) for place in range(len(rest))]
-    return Fit(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-
-
-def _posterior_of(data: Data, place: int, relevance: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, ...]:
-    """What a Fit has of one instance, by one Cholesky factor in place."""
-    from scipy.linalg import cholesky, solve_triangular
-
-    one = slice(place, place + 1)
-    parts = (data.rows, data.odd, data.noise, data.rest, data.outputs)
-    own, relevance, rest = Data(*(part[one] for part in parts)), relevance[one], rest[one]
-    odd, (m, d) = own.odd[0], own.rows.shape[1:]
-    matrix = fitting.add_rest(fitting.correlation(own.rows, relevance), own, rest)[0]
-    factor = cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
-    cross = fitting.compute_pair_variance(own, rest)[0][:, None] * own.rest[0]
-    cross += fitting.score_covariance(own.rows, relevance)[0]
-    right = np.column_stack([odd, cross, own.outputs[0].T])
-    white = solve_triangular(factor, right, lower=True, check_finite=False, overwrite_b=True)
-    white, seen, outputs = white[:, 0], white[:, 1 : d + 1], white[:, d + 1 :]
-    left = fitting.score_variance(relevance) + fitting.compute_score_variance(d, rest) - (seen**2).sum(axis=0)
-    left, scale = np.maximum(left, 0), white @ white / m + 1e-300
-    value = m * np.log(scale) + 2 * np.log(np.diagonal(factor)).sum()
-    of_outputs = (outputs.T @ seen)[None], left[None] * (outputs**2).mean(axis=0)[None, :, None]
-    return np.array([value]), (white @ seen)[None], left * scale, *of_outputs
 
 
 __all__ = ["ReadOut", "draw_pairs", "gp_shapley", "gp_shapley_minimum", "read_out"]
@@ -125,16 +97,14 @@ def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _block(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     pairs = find_pairs(masks)
-    if len(masks) < len(values):
-        copies = (np.repeat(a, len(values), axis=0) for a in (pairs.rows, pairs.first, pairs.second))
-        pairs = Pairs(*copies, pairs.lone)
+    rows = np.broadcast_to(pairs.rows, (len(values), *pairs.rows.shape[1:]))
     odd, noise = pairs.odd(values)
     size = np.abs(odd).max(axis=1, keepdims=True)
     size = np.where(size > 0, size, 1.0)
-    n, m, d = pairs.rows.shape
+    n, m, d = rows.shape
     with limit_to_one(n * m**2 * d):
         rough = 16 * np.finfo(float).eps * np.abs(values).max(axis=1) / size[:, 0]
-        scores, spread = _scores(pairs.rows, odd / size, noise / size**2, rough)
+        scores, spread = _scores(rows, odd / size, noise / size**2, rough)
     scores = scores + (2 * odd[:, :1] / size - scores.sum(axis=1, keepdims=True)) / d
     return scores * size, np.sqrt(spread) * size
 
@@ -165,12 +135,9 @@ def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
     pairs = find_pairs(masks[:1])
     values, power = _scale(values.reshape(1, -1))
     values = values.reshape(-1, masks.shape[1])
-    total = values.sum(axis=0, keepdims=True)
-    every = np.concatenate([total, values])
-    _, m, d = pairs.rows.shape
-    copies = (np.repeat(part, len(every), axis=0) for part in (pairs.rows, pairs.first, pairs.second))
-    odd, noise = Pairs(*copies, pairs.lone).odd(every)
-    rows = pairs.rows
+    every = np.concatenate([values.sum(axis=0, keepdims=True), values])
+    rows, (odd, noise) = pairs.rows, pairs.odd(every)
+    m, d = rows.shape[1:]
     if d <= 31 and m == 2 ** (d - 1):
         scores, spread = odd[1:] @ fitting.rest_weights(rows)[0], np.zeros((len(values), d))
     else:
@@ -180,9 +147,7 @@ def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
     return np.ldexp(scores, power), drop_unknown(np.ldexp(np.sqrt(spread), power))
 
 
-def _fit_outputs(
-    rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _fit_outputs(rows: np.ndarray, odd: np.ndarray, noise, rough) -> tuple[np.ndarray, np.ndarray]:
     """Scores and variances (q, d) of the outputs odd[1:], the first being their sum; rough (1 + q,): their rounding."""
     size = np.abs(odd).max(axis=1, keepdims=True)
     size = np.where(size > 0, size, 1.0)
@@ -205,11 +170,10 @@ def explain(data: Data) -> Fit:
     few = m <= fitting.MIN_PAIRS * d
     reaches = fitting.fit_reaches(data, lambda reach: np.full((n, d), fitting.even_relevance(d, reach)))
     even = _choose(data, reaches, few)
-    fitted = [fit for relevance, rest in even for fit in fitting.fits(data, relevance, [rest], [None])]
+    fitted = [fitting.fit_one(data, *reach) for reach in even]
     scores = fitting.mixture(fitted).scores
     sized = _choose(data, fitting.fit_reaches(data, lambda reach: fitting.relevance_of(scores, reach)), few)
-    more = [fit for relevance, rest in sized for fit in fitting.fits(data, relevance, [rest], [None])]
-    fitted += [fit.penalise(fitting.LEARNING_COST * d) for fit in more]
+    fitted += [fitting.fit_one(data, *reach).penalise(fitting.LEARNING_COST * d) for reach in sized]
     if few:
         return fitting.mixture(fitted)
     found = fitting.mixture(fitted + learn(data, *sized[0], fitted[-1].scores))
@@ -224,13 +188,16 @@ def _choose(data: Data, reaches: list, few: bool) -> list[tuple[np.ndarray, np.n
 def learn(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> list[Fit]:
     """Fits about the relevances that the likelihood's gradient leads to, with a curve and with terms on top."""
     relevance, rest = fitting.ascend(data, relevance, rest, fitting.STEPS)
-    extras, fitted = [None, curve(data, scores), *filter(None, [terms(data, relevance, rest)])], []
-    for more in sorted({more for more, _ in fitting.NEARBY}):
-        rests = [rest * np.array([factor, 1.0, 1.0, 1.0]) for near, factor in fitting.NEARBY if near == more]
+    bent = curve(data, fit_curve(data, relevance, rest, scores))
+    extras, fitted = [None, bent, *filter(None, [terms(data, relevance, rest)])], []
+    for more, factors in fitting.NEARBY.items():
+        rests = [rest * np.array([factor, 1.0, 1.0, 1.0]) for factor in factors]
         found = fitting.fits(data, np.clip(relevance * more, *fitting.RELEVANCES), rests, extras)
-        plain, bent = found[: len(rests)], found[len(rests) : 2 * len(rests)]
-        fitted += plain + [doubt_curve(data, *two) for two in zip(plain, bent, strict=True)] + found[2 * len(rests) :]
-    return [fit.penalise(fitting.LEARNING_COST * data.shape[2]) for fit in fitted]
+        plain, curved = found[: len(rests)], found[len(rests) : 2 * len(rests)]
+        found = plain + [doubt_curve(data, *two) for two in zip(plain, curved, strict=True)] + found[2 * len(rests) :]
+        cost = fitting.LEARNING_COST * data.shape[2] + fitting.NEARBY_COST * np.log(more) ** 2
+        fitted += [fit.penalise(cost) for fit in found]
+    return fitted
 
 
 def prefer_linear(
@@ -260,12 +227,16 @@ def prefer_linear(
 
 def suspect_jump(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray) -> np.ndarray:
     """Return a least variance (n,) of scores where all pairs but the ends are linear and the ends jump, and of games of
-    two values: by the rule of succession, one of m + 1 pairs that are not evaluated jumps by as much."""
+    two values: by the rule of succession, one of m + 1 pairs that are not evaluated jumps by as much.
+
+    Coalitions that jump share the presence and absence of some features: of k, the coalitions are one of 2^k, and the
+    squared Shapley values sum to 2 pi / 4^k times the squared jump (Stirling, half of the features present).
+    """
     m, d = rows.shape[1:]
     slope, left = _linear(rows[:, 1:], odd[:, 1:])
     jump = np.where(left <= 1e-10 + rough, odd[:, 0] - slope.sum(axis=1), 0.0)
     jump[np.isin(np.abs(odd), (0, 1)).all(axis=1)] = 1
-    return np.where(np.abs(jump) > 1e-10 + rough, jump**2 * fitting.rest_variances(d)[1:-2].sum() / (m + 1), 0.0)
+    return np.where(np.abs(jump) > 1e-10 + rough, 2 * np.pi / d * (jump / (m + 1)) ** 2, 0.0)
 
 
 def _linear(rows: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -379,9 +350,11 @@ def _expand_readout(pairs: Pairs, share: np.ndarray, count: int) -> np.ndarray:
 # Terms beyond the prior (a nonlinear link, single interactions), and a factor on the posterior variance by pairs held
 # out: likelihood and leave-one-out errors are too small for relevances learned from these pairs, by 4 at 4 d, 2 at 16 d
 CURVE_VARIANCE = 0.1  # of the first wave, relative to a coalition's
-WAVES = np.array([1.0, 2.0, 3.0, 4.0])
+WAVES = (4, 8)  # fewest and most: two, and one more per pair and feature
+EFFECT_ROUNDS = 3
+RIDGE = 1e-3  # of the least-squares curve, times the squared number of the wave
 CURVE_PENALTY = 4.0
-PLAIN_SHARE = 0.6  # weight, for many pairs, of the variance without a curve in the geometric mean of both
+PLAIN_SHARE = 0.3  # weight, for many pairs, of the variance without a curve in the geometric mean of both
 MIN_PLAIN_PAIRS = 4.0  # per feature, up to which this weight is 0
 MAX_TERMS = 12  # single interactions
 MAX_TRIPLE_FEATURES = 26  # most relevant features, whose triples are candidates
@@ -390,31 +363,52 @@ MAX_TERM_VARIANCE = 1e3  # relative to a coalition's: rounding errors would domi
 MIN_GAIN = 0.75  # in log likelihood per term, in units of the log of the number of candidates
 
 
-def curve(data: Data, scores: np.ndarray) -> Extra:
-    """Return odd waves of a(S), the sum of signed half scores, without their linear part.
+def waves(data: Data, half: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return angles (n, w, d), the sines (n, m, w), their Shapley values and slopes (n, w, d).
 
-    A nonlinear function of a sum has interactions proportional to products of main effects. sin(w a) is the imaginary
-    part of a product over features; so is its Shapley value, an integral over their common probability.
+    sin(w a) is the imaginary part of a product over features; so is its Shapley value, an integral over their common
+    probability. More pairs tell more waves apart.
     """
-    d = scores.shape[1]
-    half = scores / 2
-    reach = np.abs(half).sum(axis=1, keepdims=True) + 1e-300
+    m, d = data.shape[1:]
+    number = np.arange(1, 1 + np.clip(2 + m // d, *WAVES))
+    angle = np.pi / 2 * number[:, None] * (half / (np.abs(half).sum(axis=1, keepdims=True) + 1e-300))[:, None]
     place, weight = np.polynomial.legendre.leggauss(min(2 * max(1, -(-d // 4)), 32))
-    values, shapley = [], []
-    for wave in WAVES:
-        angle = wave * np.pi / 2 * half / reach
-        cos, sin = np.cos(angle), np.sin(angle)
-        cos = np.where(np.abs(cos) < 1e-9, 1e-9, cos)
-        linear = sin / cos * cos.prod(axis=1, keepdims=True)
-        factor = cos[:, None, :] + 1j * place[:, None] * sin[:, None, :]
-        inside = factor.prod(axis=2)[..., None] / factor
-        score = sin * (weight @ inside.real) - 2 * linear
-        power = np.maximum((1 - np.cos(2 * angle).prod(axis=1)) / 2 - (linear**2).sum(axis=1), 1e-12)
-        size = np.sqrt(CURVE_VARIANCE / power)[:, None] / wave
-        bent = np.sin((data.rows @ angle[..., None])[..., 0]) - (data.rows @ linear[..., None])[..., 0]
-        values.append(bent * size)
-        shapley.append(score * size)
-    return Extra(np.stack(values, axis=2), np.stack(shapley, axis=1), np.full(len(scores), CURVE_PENALTY))
+    cos, sin = np.cos(angle), np.sin(angle)
+    cos = np.where(np.abs(cos) < 1e-9, 1e-9, cos)
+    factor = cos[:, :, None] + 1j * place[:, None] * sin[:, :, None]
+    inside = factor.prod(axis=3, keepdims=True) / factor
+    slope = sin / cos * cos.prod(axis=2, keepdims=True)
+    return angle, np.sin(data.rows @ angle.swapaxes(1, 2)), sin * (weight @ inside.real), slope
+
+
+def curve(data: Data, half: np.ndarray) -> Extra:
+    """Return odd waves of a(S), the sum of signed half effects (n, d), without their linear part.
+
+    A nonlinear function of a sum has interactions proportional to products of main effects.
+    """
+    angle, values, scores, slope = waves(data, half)
+    power = (1 - np.cos(2 * angle).prod(axis=2)) / 2 - (slope**2).sum(axis=2)
+    size = np.sqrt(CURVE_VARIANCE / np.maximum(power, 1e-12)) / np.arange(1, 1 + power.shape[1])
+    values = (values - data.rows @ slope.swapaxes(1, 2)) * size[:, None]
+    return Extra(values, (scores - 2 * slope) * size[..., None], np.full(len(half), CURVE_PENALTY))
+
+
+def find_effects(data: Data, scores: np.ndarray) -> np.ndarray:
+    """Return the half effects (n, d) in whose sum a curve, fitted to the pairs, has these scores: a score is a mean
+    slope of the curve, and is not proportional to the effect where the curve bends."""
+    half = scores / 2
+    for _ in range(EFFECT_ROUNDS):
+        _, values, own, _ = waves(data, half)
+        rough = RIDGE * data.shape[1] * np.diag(np.arange(1, 1 + values.shape[2]) ** 2)
+        weight = np.linalg.solve(values.swapaxes(1, 2) @ values + rough, values.swapaxes(1, 2) @ data.odd[..., None])
+        half = half * np.clip(scores / ((own * weight).sum(axis=1) + 1e-300), 0.5, 2)
+    return half
+
+
+def fit_curve(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return half effects (n, d) by the scores of a fit without a curve, and then by those of a fit with it."""
+    first = curve(data, find_effects(data, scores))
+    return find_effects(data, fitting.fit_one(data, relevance, rest, first).scores)
 
 
 def doubt_curve(data: Data, plain: Fit, bent: Fit) -> Fit:
@@ -494,7 +488,7 @@ def _forward(data: Data, inverse: np.ndarray, tried: np.ndarray, own: np.ndarray
 FOLDS = 3
 HELD_OUT_STEPS = 6  # of the ascent without a fold
 PRIOR_PAIRS = (4, 16)  # weight of a factor of 1, in pairs, for ratios above and below 1: ratios vary by chance
-RESIDUAL_FACTOR = 1.35  # residuals have more main effects than the prior expects (median of 24 games)
+RESIDUAL_FACTOR = 1.25  # residuals have more main effects than the prior expects (median of 24 games)
 HELD_OUT_SHARE = 0.8  # weight of the variance by these errors in the geometric mean, for two-valued games
 POOLED_PAIRS = 3  # weight of the squared error of all sizes, in pairs, in that of one size
 
@@ -521,17 +515,17 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
         out = np.arange(first + fold, m, FOLDS)
         kept = np.delete(np.arange(m), out)
         some = data.only(kept)
-        scores = fitting.fits(some, relevance, [rest], [None])[0].scores
+        scores = fitting.fit_one(some, relevance, rest).scores
         learned = fitting.ascend(some, fitting.relevance_of(scores, reach), rest, HELD_OUT_STEPS)
-        scores = fitting.fits(some, learned[0], [learned[1]], [None])[0].scores
-        squares[:, out], predicted[:, out] = _errors(data, kept, out, *learned, curve(data, scores))
+        scores = fitting.fit_one(some, *learned).scores
+        bent = curve(data, fit_curve(some, *learned, scores))
+        learned = fitting.ascend(some, *learned, HELD_OUT_STEPS, Extra(bent.values[:, kept], bent.scores, bent.penalty))
+        squares[:, out], predicted[:, out] = _errors(data, kept, out, *learned, bent)
     alike, left, share = count_left(data)
     weight = drawn * (alike @ left[..., None])[..., 0] ** 2
     ratio = ((weight * squares).sum(axis=1) + 1e-300) / ((weight * predicted).sum(axis=1) + 1e-300)
     count = drawn.sum(axis=1)
-    few = 1 + 2 / np.maximum(
-        count, 1
-    )  # about the variance of Student's t, with its scale estimated from so many errors
+    few = 1 + 2 / np.maximum(count, 1)  # about the variance of Student's t with a scale by so many errors
     factor = RESIDUAL_FACTOR * few * ratio ** (count / (count + np.where(ratio > 1, *PRIOR_PAIRS)))
     if variance is None:
         return factor
@@ -565,9 +559,7 @@ def steps_variance(data: Data, squares: np.ndarray, alike, left, share) -> np.nd
     return (1 - d / m) ** 2.5 * each.sum(axis=1)
 
 
-def _errors(
-    data: Data, kept: np.ndarray, out: np.ndarray, relevance: np.ndarray, rest: np.ndarray, bent: Extra
-) -> tuple[np.ndarray, np.ndarray]:
+def _errors(data: Data, kept, out, relevance, rest, bent: Extra) -> tuple[np.ndarray, np.ndarray]:
     """Squares of the errors at the pairs `out` and their variances, predicted from the pairs `kept`, (n, len(out))."""
     matrix = fitting.add_rest(fitting.correlation(data.rows, relevance) + bent.covariance, data, rest)
     white, seen, _ = fitting.whiten(matrix[:, kept[:, None], kept], data.odd[:, kept], matrix[:, kept[:, None], out])
