@@ -424,3 +424,33 @@ def test_a_network_that_fails_on_masked_rows_is_one_line(framework):
     ) as told:
         shapeline.explain(network, rows, "shapley", "zero", outputs="logits")
     assert "\n" not in str(told.value)
+
+
+class Bounded(nn.Module):
+    """A linear layer whose outputs lie between 0 and 1."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.dense, self.last = nn.Linear(3, 4), nn.Linear(4, outputs)
+        nn.init.constant_(self.last.weight, 0.1)
+        nn.init.constant_(self.last.bias, 0.5)
+
+    def forward(self, rows):
+        return self.last(torch.tanh(self.dense(rows)))
+
+
+def test_one_number_of_a_linear_layer_is_no_probability():
+    """It may be a logit or a prediction wherever it lies."""
+    with pytest.raises(ShapelineError, match="it must return logits of shape"):
+        shapeline.explain(Bounded(1), X[:2], "shapley", background=BACKGROUND)
+    found = shapeline.explain(Bounded(1), X[:2], "shapley", background=BACKGROUND, outputs="probabilities")
+    assert found.about.value == "probability"
+
+
+def test_whatever_a_network_raises_is_one_line():
+    class Dividing(nn.Module):
+        def forward(self, rows):
+            raise ZeroDivisionError("a\nb")
+
+    with pytest.raises(ShapelineError, match=r"model 'Dividing' fails on inputs of shape \(2, 3\): a; give inputs"):
+        shapeline.explain(Dividing(), X[:2], "shapley", background=BACKGROUND)

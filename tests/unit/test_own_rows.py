@@ -944,3 +944,50 @@ def test_a_single_image_without_an_axis_of_inputs_names_the_remedy():
     with pytest.raises(ShapelineError, match=r"shape \(12, 12\): .*; for a single image give inputs\[None\]"):
         shapeline.explain(network, picture)
     assert shapeline.explain(network, picture[None], "occlusion").scores.shape == (1, 12, 12)
+
+
+def test_dictionaries_of_arrow_in_several_chunks():
+    arrow = pytest.importorskip("pyarrow")
+    cells = pd.array(list("zxyxzy"), dtype=pd.ArrowDtype(arrow.dictionary(arrow.int32(), arrow.string())))
+    frame = pd.DataFrame({"a": np.arange(6.0), "c": cells})
+
+    def predict(rows):
+        return rows["a"].to_numpy() * rows["c"].map({"x": 1.0, "y": 2.0, "z": 5.0}).to_numpy(float)
+
+    found = shapeline.explain(predict, frame[:2], "shapley", background=frame[2:], value="prediction")
+    np.testing.assert_allclose(found.scores, brute(predict, frame[:2], frame[2:]), atol=1e-12)
+
+
+def test_groups_of_columns_whose_names_are_numbers():
+    frame = pd.DataFrame(X[:9, :3], columns=[5, 6, 7])
+    groups = {"both": [5, 6], "last": [7]}
+    found = shapeline.explain(
+        lambda rows: rows[5] * rows[6] * rows[7], frame[:2], "shapley", background=frame[2:], features=groups,
+        value="prediction",
+    )  # fmt: skip
+    total = brute(lambda rows: rows[5] * rows[6] * rows[7], frame[:2], frame[2:]).sum(axis=1)
+    np.testing.assert_allclose(found.scores.sum(axis=1), total, atol=1e-12)
+    for wrong, said in (({"a": 5, "b": [6, 7]}, "5 is not a list"), ({"a": [[5], 6], "b": [7]}, r"no column '\[5\]'")):
+        with pytest.raises(ShapelineError, match=said):
+            shapeline.explain(lambda rows: rows[5], frame[:2], background=frame[2:], features=wrong, value="prediction")
+
+
+def test_names_without_an_order_are_refused():
+    for names in ({"a", "b", "c"}, "abc", frozenset("abc"), 3):
+        with pytest.raises(ShapelineError, match=r"explain: feature_names is an? \w+; give a list of names"):
+            shapeline.explain(lambda rows: rows[:, 0], X[:2, :3], background=X[2:9, :3], feature_names=names)
+    for names in ({"no", "yes"}, "ny"):
+        with pytest.raises(ShapelineError, match=r"explain: class_names is a \w+; give a list of names"):
+            shapeline.explain(lambda rows: rows[:, 0] > 0, X[:2, :3], background=X[2:9, :3], class_names=names)
+    found = shapeline.explain(
+        lambda rows: rows[:, 0] > 0, X[:2, :3], background=X[2:9, :3], class_names=np.array(["n", "y"])
+    )
+    assert found.about.classes == ("n", "y")
+
+
+def test_a_reference_without_a_kind_and_features_that_are_an_array():
+    ask = {"model": lambda rows: rows[:, 0], "inputs": X[:2, :3], "value": "prediction"}
+    with pytest.raises(ShapelineError, match=r"reference: has no 'kind'; .* one row of the inputs as a data frame"):
+        shapeline.explain(**ask, reference={"a": 1})
+    with pytest.raises(ShapelineError, match="features is an ndarray; give a kind"):
+        shapeline.explain(**ask, background=X[2:9, :3], features=np.zeros(3, int))

@@ -138,7 +138,7 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     """Return the game and inputs of a call. Raises ShapelineError that names the argument."""
     given_features = wanted.features if isinstance(wanted.features, Features) else None
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
-    tokens = (given_features.kind if given_features else kind) in TEXT_KINDS
+    tokens = (given_features.kind if given_features else kind if isinstance(kind, str) else None) in TEXT_KINDS
     model, cutter, inputs = read_text_model(adapters.unwrap_booster(model), wanted.tokenizer, inputs)
     if cutter is None:
         adapters.check_inputs(model)

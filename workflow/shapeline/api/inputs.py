@@ -158,6 +158,12 @@ def read(
     return _read_array(model, inputs, (background, _find_rows(reference)), tokens, features, feature_names)
 
 
+def refuse_unordered(what: str, names: object) -> None:
+    """Raise ShapelineError for names in a set, which has no order, or one text; what: the argument."""
+    if isinstance(names, str | set | frozenset) or not hasattr(names, "__iter__"):
+        raise ShapelineError(f"explain: {what} is {name_type(names)}; give a list of names")
+
+
 def _unwrap(what: str, given: object) -> Any:
     """Return a data frame or Series as is, texts as a list, else an array; None stays None. what: the argument."""
     if isinstance(given, set | frozenset) or (given is None and what == "inputs"):
@@ -446,6 +452,7 @@ def _check_images(what: str, rows: np.ndarray) -> None:
 def _check_names(feature_names: Sequence[str] | None, columns: int) -> list[str]:
     if feature_names is None:
         return []
+    refuse_unordered("feature_names", feature_names)
     names = [str(name) for name in feature_names]
     if len(set(names)) < len(names) or len(names) != columns:
         raise ShapelineError(f"explain: feature_names: has {len(names)} names; give {columns}, each once")

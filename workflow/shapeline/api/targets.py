@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from shapeline.api.inputs import refuse_unordered
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, first_line, nearest
+from shapeline.memory import is_out_of_memory
 from shapeline.metrics.provenance import TOLERANCE
 from shapeline.models.adapters import find_classes, find_owner, takes_image
 from shapeline.models.classifier import Classifier, ModelFailure
@@ -65,9 +67,11 @@ def _format_classes(labels: Sequence[str]) -> str:
 
 def name_classes(model: object, class_names: Sequence[str] | None) -> Classes:
     """Return the given names, and those of a model with named classes."""
+    given = () if class_names is None else class_names
+    refuse_unordered("class_names", given)
     known = find_classes(find_owner(model))
     labels = () if known is None else tuple(map(class_name, known))
-    for what, names in (("the model's classes_", labels), ("class_names", tuple(map(class_name, class_names or ())))):
+    for what, names in (("the model's classes_", labels), ("class_names", tuple(map(class_name, given)))):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ShapelineError(f"explain: {what}: two classes are called '{twice}'; give each a name of its own")
@@ -120,7 +124,11 @@ def query_outputs(
         row = _find_failing_row(ask, inputs)
         where = f"{what} of shape {inputs.shape}" if row is None else _name_row(inputs, row, what, background)
         raise build_failure(classifier, inputs, where, error.__cause__) from error
-    except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except ShapelineError:
+        raise
+    except Exception as error:  # whatever a network raises
+        if is_out_of_memory(error):
+            raise
         raise build_failure(classifier, inputs, f"{what} of shape {inputs.shape}", error) from error
     # log P is -inf where P is 0
     odd = ~np.isfinite(predictions) if classifier.task == "regression" else np.isnan(predictions)
@@ -170,6 +178,7 @@ def build_failure(classifier: Classifier, inputs: np.ndarray, where: str, error:
     single = inputs.ndim == 2 and min(inputs.shape) > 1 and takes_image(classifier, inputs)
     remedy = "for a single image give inputs[None]" if single else "give inputs that the model accepts"
     remedy = "for token ids give features='word'" if "embedding" in reason else remedy
+    remedy = "give a data frame with the columns of its training" if "dataframe" in reason.lower() else remedy
     remedy = "fit the model first" if type(error).__name__ == "NotFittedError" else remedy
     return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}; {remedy}")
 

@@ -204,14 +204,14 @@ def _encode_objects(values: pd.Series) -> tuple[np.ndarray, Column]:
 
 
 def _store_values(values: pd.Series, codes: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, Column]:
-    """codes (n,): the place of each row's value, of which the first row that has it gives it."""
-    present = np.flatnonzero(~missing)
-    _, first = np.unique(codes[present], return_index=True)
+    """codes (n,): ascending with the values; the first row that has a code gives its value."""
+    present, cells = np.flatnonzero(~missing), np.full(len(values), np.nan)
+    _, first, cells[present] = np.unique(codes[present], return_index=True, return_inverse=True)
     rows = present[first]
     if missing.any():
         rows = np.append(rows, np.argmax(missing))
     pool = values.to_numpy() if isinstance(values.dtype, np.dtype) and values.dtype.kind not in "mM" else values.array
-    return np.where(missing, np.nan, codes), Column(values.dtype, pool.take(rows), bool(missing.any()))
+    return cells, Column(values.dtype, pool.take(rows), bool(missing.any()))
 
 
 def _is_same(decoded: Any, values: pd.Series) -> bool:

@@ -309,12 +309,12 @@ def _group_cells(groups: dict, names: tuple[str, ...]) -> np.ndarray:
     position = {name: index for index, name in enumerate(names)}
     ids = []
     for group, members in groups.items():
-        if isinstance(members, str) or not len(members):
+        if isinstance(members, str) or not hasattr(members, "__len__") or not len(members):
             raise ShapelineError(
                 f"features group '{group}': {members!r} is not a list of one or more columns"
                 "; list columns of the dataset."
             )
-        for column in members:
+        for column in map(str, members):
             if column not in position:
                 raise ShapelineError(f"features group '{group}': no column '{column}'.{nearest(column, names)}")
             ids.append(position[column])

@@ -362,7 +362,7 @@ def classify_outputs(outputs: np.ndarray, name: str, linear: bool = False) -> st
         return "logits"
     several = outputs.shape[1] > 1
     sums = several and _sums_to_one(outputs)
-    if np.ptp(outputs, axis=0).max() > OUTPUT_TOLERANCE and (sums or not several):
+    if np.ptp(outputs, axis=0).max() > OUTPUT_TOLERANCE and (sums or not (several or linear)):
         return "probabilities"
     if linear and not sums:
         return "logits"
