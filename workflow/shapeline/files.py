@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, name_type
 
 before_any: list[Callable[[], None]] = []  # called before a file gets its name; a job's checks its inputs
 
@@ -18,10 +18,19 @@ def run_checks() -> None:
         check()
 
 
+def check_path(where: str, path: object) -> Path:
+    """Return the path of a file. Raises ShapelineError for what is no path."""
+    if not isinstance(path, str | os.PathLike):
+        raise ShapelineError(f"{where} is {name_type(path)}; give the path of a file")
+    return Path(path)
+
+
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path, renamed to `path` on success; remains of killed jobs are removed first."""
-    path = Path(path)
+    path = check_path("path", path)
+    if path.is_dir():
+        raise ShapelineError(f"{path}: is a folder; name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     for left_over in path.parent.glob(f".{path.name}.*.tmp"):
         left_over.unlink(missing_ok=True)

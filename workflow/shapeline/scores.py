@@ -155,7 +155,7 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     for shard in path:
         frames.append(_upgrade(read_table(shard), shard))
         if list(frames[-1]) != SCHEMA.names:
-            raise ShapelineError(f"{shard}: no score file; remove it and run again, which re-computes it")
+            raise ShapelineError(f"{shard}: no score file; name one of a run or of Explanation.save")
     rows = pd.concat(frames, ignore_index=True).astype({"randomised_layers": "Int16"})
     return rows.sort_values(KEYS, ignore_index=True)
 

@@ -21,6 +21,7 @@ from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check
 from shapeline.datasets import sources
 from shapeline.designs.design import check_integer
 from shapeline.errors import ShapelineError, name_type, nearest, rename_place, reported_extras
+from shapeline.files import check_path
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import MethodSettings, parse
@@ -226,6 +227,7 @@ def shapley_values(
     spend = choice.check_spending(WHERE, budget, evaluations)
     chosen = method
     if method == choice.AUTO:
+        choice.check_entry("gp_shapley", {}, spend, WHERE)
         spent = choice.count_affordable(n, spend, evaluations)
         chosen = choice.choose_method(n, spent, evaluations or choice.limit_exact(spend, spent))
     settings = choice.check_entry(chosen, parameters, spend, WHERE)
@@ -238,7 +240,7 @@ def shapley_values(
         None if batch is None else check_integer(WHERE, "batch", batch, 1),
         check_integer(WHERE, "retries", retries, 0),
         _check_choice(on_error, ("fail", "record")),
-        None if cache is None else Path(cache),
+        None if cache is None else check_path(f"{WHERE}: cache", cache),
         None if identity is None else str(identity),
     )
     with _report_progress(progress, chosen) as tell:
@@ -288,7 +290,7 @@ def _count_players(game: object, n_players: object, names: object) -> int:
         )
     declared = getattr(game, "n_players", None)
     if n_players is None and declared is None:
-        if not isinstance(names, list | tuple):
+        if isinstance(names, str | set | frozenset) or not hasattr(names, "__len__"):
             raise ShapelineError(f"{WHERE}: n_players is missing; give their number, or a list of player_names")
         n_players = len(names)
     n = check_integer(WHERE, "n_players", declared if n_players is None else n_players, 1)
