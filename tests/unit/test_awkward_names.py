@@ -1,6 +1,7 @@
 """A run accepts the configuration of `shapeline init` for any names of columns, classes and files."""
 
 import os
+import time
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import yaml
 from PIL import Image
 
 from shapeline.config import validation
-from shapeline.datasets import loading, preparation
+from shapeline.datasets import csv_file, loading, preparation
 from shapeline.datasets.sources import expand
 from shapeline.errors import ShapelineError
 from shapeline.workflow import init_config
@@ -241,3 +242,11 @@ def test_reported_words_include_unchanged_ones(tmp_path, default, monkeypatch, r
     assert '# na_values: ["NA"] makes missing cells of words in "kind"' in text
     data = read_back(tmp_path, text, default, monkeypatch)
     assert data.card["classes"] == ["None", "some"] and data.card["categories"] == {"kind": ["NA", "bad", "mild"]}
+
+
+def test_a_long_cell_does_not_slow_the_guess_of_an_encoding(tmp_path):
+    """Letters in a row are read once each: a pattern that tries each as a beginning takes minutes."""
+    (tmp_path / "d.csv").write_bytes(("a,y\n" + "x" * 300_000 + ",é\n").encode("cp1252"))
+    began = time.process_time()
+    assert csv_file.detect(tmp_path / "d.csv")[0].encoding == "cp1252"
+    assert time.process_time() - began < 5

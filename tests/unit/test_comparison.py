@@ -141,6 +141,9 @@ def test_texts_of_several_lengths_are_compared():
     ("arguments", "words"),
     [
         ({"methods": "lime"}, "expected a list of names"),
+        ({"methods": None}, "expected a list of names"),
+        ({"methods": [3, "lime"]}, "expected a list of names"),
+        ({"methods": {"mine": None}}, "expected a list of names"),
         ({"methods": {"mine": {"ridge": 1.0}}}, "'mine' has no method; add 'method'"),
         ({"methods": ["kernel_shp"]}, "Did you mean 'kernel_shap'"),
         ({"ridge": 1.0}, "'ridge' is not an argument; give a method's parameters with the method"),

@@ -655,3 +655,11 @@ def test_removed_parts_leave_the_widest_gap():
     assert content.render(np.array([0, 0, 0], bool)) == "Q:\n\nEnd\n"
     assert content.render(np.array([0, 0, 1], bool)) == "Q:\n\nThree. End\n"
     assert content.render(np.array([0, 1, 0], bool), "_") == "Q:\n\n_ Two.\n\n_ End\n"
+
+
+def test_a_function_of_prompts_that_raises_and_a_template_that_is_no_text():
+    def dividing(prompts):
+        raise ZeroDivisionError("a\nb")
+
+    refused("model 'dividing' fails on 1 rows: a; give", dividing, "red green", features="word")
+    refused(r"template is 5; it needs \{context\}", len, "Why?", context=["a b."], target="x", template=5)

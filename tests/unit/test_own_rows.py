@@ -987,7 +987,7 @@ def test_names_without_an_order_are_refused():
 
 def test_a_reference_without_a_kind_and_features_that_are_an_array():
     ask = {"model": lambda rows: rows[:, 0], "inputs": X[:2, :3], "value": "prediction"}
-    with pytest.raises(ShapelineError, match=r"reference: has no 'kind'; .* one row of the inputs as a data frame"):
+    with pytest.raises(ShapelineError, match="'None': unknown; of a row of the inputs give a data frame"):
         shapeline.explain(**ask, reference={"a": 1})
     with pytest.raises(ShapelineError, match="features is an ndarray; give a kind"):
         shapeline.explain(**ask, background=X[2:9, :3], features=np.zeros(3, int))

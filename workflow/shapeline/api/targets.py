@@ -67,8 +67,7 @@ def _format_classes(labels: Sequence[str]) -> str:
 
 def name_classes(model: object, class_names: Sequence[str] | None) -> Classes:
     """Return the given names, and those of a model with named classes."""
-    given = () if class_names is None else class_names
-    refuse_unordered("class_names", given)
+    refuse_unordered("class_names", given := () if class_names is None else class_names)
     known = find_classes(find_owner(model))
     labels = () if known is None else tuple(map(class_name, known))
     for what, names in (("the model's classes_", labels), ("class_names", tuple(map(class_name, given)))):
@@ -124,10 +123,8 @@ def query_outputs(
         row = _find_failing_row(ask, inputs)
         where = f"{what} of shape {inputs.shape}" if row is None else _name_row(inputs, row, what, background)
         raise build_failure(classifier, inputs, where, error.__cause__) from error
-    except ShapelineError:
-        raise
     except Exception as error:  # whatever a network raises
-        if is_out_of_memory(error):
+        if isinstance(error, ShapelineError) or is_out_of_memory(error):
             raise
         raise build_failure(classifier, inputs, f"{what} of shape {inputs.shape}", error) from error
     # log P is -inf where P is 0

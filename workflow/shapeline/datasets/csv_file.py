@@ -371,9 +371,8 @@ def _detect_encoding(path: Path) -> str:
         return "utf-16"
     if b"\0" in first:
         return "utf-16-be" if first[:1] == b"\0" else "utf-16-le"
-    with open(path, "rb") as stream:
-        guessed = _guess_encoding(stream.read(MAX_LINE))
-    for encoding in ("utf-8", guessed, "cp1252"):
+    for choice in ("utf-8", _guess_encoding, "cp1252"):
+        encoding = choice if isinstance(choice, str) else choice(path)
         with open(path, encoding=encoding) as stream, contextlib.suppress(UnicodeError):
             while stream.read(MAX_LINE):
                 pass
@@ -381,12 +380,14 @@ def _detect_encoding(path: Path) -> str:
     return "latin-1"
 
 
-def _guess_encoding(content: bytes) -> str:
+def _guess_encoding(path: Path) -> str:
     """Return the likeliest encoding of texts that are not in UTF-8, from the bytes of their letters."""
+    with open(path, "rb") as stream:
+        content = stream.read(MAX_LINE)
     japanese = content.decode("shift_jis", "replace")
     if len(re.findall("[\u3041-\u30ff]", japanese)) > len(re.findall("[^\0-\x7f\u3000-\u30ff\u4e00-\u9fff]", japanese)):
         return "shift_jis"
-    words = re.findall(rb"[A-Za-z]*[\x80-\xff][A-Za-z\x80-\xff]*", content)
+    words = re.findall(rb"[A-Za-z]?[\x80-\xff]+[A-Za-z]?", content)
     if 2 * sum(len(word) == 1 or word[:1].isalpha() or word[-1:].isalpha() for word in words) >= len(words):
         return "cp1252"  # letters with accents are among plain ones
     letters = [byte for byte in b"".join(words) if byte > 0x7F]

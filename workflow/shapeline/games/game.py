@@ -292,5 +292,4 @@ def check_finite(game, block: np.ndarray, start: int, first: int) -> None:
         raise ShapelineError(
             f'{where}: the probability is 0 or 1 and has no finite log; use value="probability"', start + row
         )
-    remedy = "return a finite number for any masked row" if model.framework == "function" else "check the weights"
-    raise ShapelineError(f"{where}: the output is {output}; {remedy}", start + row)
+    raise ShapelineError(f"{where}: the output is {output}; make it finite for masked rows", start + row)

@@ -164,10 +164,9 @@ def parse(settings: dict | str) -> tuple[str, dict]:
     """Return kind and parameters, with defaults, of a kind or {kind, ...}. Raises ShapelineError for unknown ones."""
     settings = {"kind": settings} if isinstance(settings, str) else settings
     kind = settings.get("kind")
-    if kind is None:
-        raise ShapelineError("reference: has no 'kind'; add it, or give one row of the inputs as a data frame")
     if kind not in KINDS:
-        raise ShapelineError(f"reference kind '{kind}': unknown.{nearest(kind, KINDS)}")
+        row = "; of a row of the inputs give a data frame" if kind is None else ""
+        raise ShapelineError(f"reference kind '{kind}': unknown{row}.{nearest(kind, KINDS)}")
     allowed = ("kind", *KINDS[kind])
     for key in settings:
         if key not in allowed:

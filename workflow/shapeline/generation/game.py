@@ -11,7 +11,7 @@ import numpy as np
 
 from shapeline.errors import ShapelineError, first_line
 from shapeline.generation.prompts import FIXED, WHERE, Content, Prompt, Rendered
-from shapeline.models.classifier import detach
+from shapeline.models.classifier import call, detach
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ def build_function_source(
     def evaluate(masks: np.ndarray) -> np.ndarray:
         rendered = [prompt.render(mask, removal.placeholder) for mask in masks]
         rendered = encoder.texts(rendered) if encoder else rendered
-        return check_values(function(rendered), len(masks))
+        return check_values(call(function, rendered, getattr(function, "__name__", "function")), len(masks))
 
     return evaluate
 

@@ -254,7 +254,7 @@ def _fill_template(question: str, context: object, features: object, template: s
         raise ShapelineError(f"{WHERE}: context is {shorten_value(context)}; give a text or a list of texts.")
     if not passages or not all(passage.strip() for passage in passages):
         raise ShapelineError(f"{WHERE}: the context is empty or holds an empty passage; leave it out.")
-    before, mark, after = template.partition("{context}")
+    before, mark, after = str(template).partition("{context}")
     if not mark or "{question}" not in before + after:
         raise ShapelineError(f"{WHERE}: template is {shorten_value(template)}; it needs {{context}} and {{question}}.")
     before, after = (part.replace("{question}", question) for part in (before, after))

@@ -37,9 +37,6 @@ def sections(results: Results) -> HTML:
     return join_parts(*parts, heading("Mean maps"), mean_section(results))
 
 
-# ------------------------------------------------------------------------------------------------- masked images
-
-
 def masked_section(results: Results) -> HTML:
     """Return the shown instances with every method's top features masked (Chen et al. 2018, figures 4 and 5)."""
     return figure(
@@ -127,9 +124,6 @@ def _name_colours(results: Results) -> str:
     if score_maps.choose_tone(results.dataset_card) == "gray_r":
         return "Masked pixels are red where there was ink and blue where there was none."
     return "Masked pixels are red where they were bright and blue where they were dark."
-
-
-# ------------------------------------------------------------------------------------------------------- mean maps
 
 
 def mean_section(results: Results) -> HTML:

@@ -93,9 +93,6 @@ def _name_strongest(results: Results, parts: Mapping[int, tuple[np.ndarray, np.n
     return f"{first} × {second}: mean {number(pairs[:, index].mean(), whole=False)}"
 
 
-# ------------------------------------------------------------------------------------------------ a few instances
-
-
 def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
     """Yield the figures of the shown instances' pairs, by their kind of data."""
     count = min(int(results.settings.get("n_shown") or MAX_INSTANCES), MAX_INSTANCES)
@@ -170,9 +167,6 @@ def _tabulate_numbers(
         firsts, seconds = np.r_[named, named[first]], np.r_[np.full(len(row), ""), named[second]]
         tables.append(pd.DataFrame({"instance": title, "first": firsts, "second": seconds, "score": np.r_[row, both]}))
     return pd.concat(tables, ignore_index=True)
-
-
-# --------------------------------------------------------------------------------- why occlusion and Shapley disagree
 
 
 def _compare_with_occlusion(results: Results, found: Mapping[str, Mapping]) -> Iterator[HTML]:

@@ -328,9 +328,6 @@ def sections(results: Results) -> HTML:
     return join_parts(*parts)
 
 
-# ------------------------------------------------------------------------------------------------------ references
-
-
 def reference_areas(results: Results) -> pd.DataFrame:
     """Return the mean deletion AUC (nats) per method (rows) and baseline, that of the experiment first."""
     frame = results.metrics.get("log_odds")
@@ -398,9 +395,6 @@ def rank_lines(ranks: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     axes.grid(axis="y", visible=False)
     axes.tick_params(length=0)
     return drawing
-
-
-# -------------------------------------------------------------------------------------------------- randomisation
 
 
 def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:

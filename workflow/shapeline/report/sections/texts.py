@@ -46,9 +46,6 @@ class Document:
         return np.where(self.unsure[entry], 0.0, scores) if entry in self.unsure else scores
 
 
-# -------------------------------------------------------------------------------------------------------- words
-
-
 def reading_note(explained: str, without: str = "") -> HTML:
     """Return a note on reading coloured words; explained: the class; without: methods whose scores have no sign."""
     return HTML(
@@ -126,9 +123,6 @@ def _write_scale(limit: float, unit: str) -> str:
     return f'<div class="scale">−{end} {shades} +{end} {html.escape(unit)}</div>'
 
 
-# ----------------------------------------------------------------------------------------------------- sentence
-
-
 def sentence_table(
     text_words: Sequence[str],
     scores_by_entry: Mapping[str, np.ndarray | None],
@@ -187,9 +181,6 @@ def _correlate(scores: np.ndarray, exact: np.ndarray | None) -> tuple[float, flo
     both = np.stack([scores, exact]).astype(float)
     ranks = pd.DataFrame(both).rank(axis=1).to_numpy()
     return tuple(float(cosines(centre_rows(rows))[0, 1]) for rows in (both, ranks))
-
-
-# ---------------------------------------------------------------------------------------------------- documents
 
 
 def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
