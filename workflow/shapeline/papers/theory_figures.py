@@ -53,16 +53,17 @@ def couplings(checks: Checks) -> Figure:
     sweep = checks.sweep
     drawing = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     left, middle, right = drawing.subplots(1, 3)
-    for order, colour, marker in ((1, SECOND, "s"), (2, CORRECTED, "o")):
-        runs = sweep.chain[order][1:]
-        _draw_line(left, sweep, [run.errors["l_shapley"] for run in runs], colour, marker, f"error, order {order}")
-        _draw_line(left, sweep, [4 * run.local for run in runs], colour, None, f"4ε, order {order}")
-    runs = sweep.chain[2][1:]
-    _draw_line(middle, sweep, [run.errors["c_shapley_paper"] for run in runs], PRINTED, "X", "error, eq. 6")
-    _draw_line(
-        middle, sweep, [run.errors["c_shapley_myerson"] for run in runs], CORRECTED, "o", "error, Myerson weights"
-    )
-    _draw_line(middle, sweep, [6 * run.connected for run in runs], INK, None, "6ε")
+    runs = {order: sweep.chain[order][1:] for order in (1, 2)}
+    for axes, order, key, colour, marker, name in (
+        (left, 1, "l_shapley", SECOND, "s", "order 1"),
+        (left, 2, "l_shapley", CORRECTED, "o", "order 2"),
+        (middle, 2, "c_shapley_paper", PRINTED, "X", "eq. 6"),
+        (middle, 2, "c_shapley_myerson", CORRECTED, "o", "Myerson weights"),
+    ):
+        _draw_line(axes, sweep, [run.errors[key] for run in runs[order]], colour, marker, f"error, {name}")
+        if axes is left:
+            _draw_line(axes, sweep, [4 * run.local for run in runs[order]], colour, None, f"4ε, {name}")
+    _draw_line(middle, sweep, [6 * run.connected for run in runs[2]], INK, None, "6ε")
     left.set(title="Theorem 1: L-Shapley", ylabel="nats")
     middle.set(title="Theorem 2: C-Shapley, order 2")
     low = min(axes.get_ylim()[0] for axes in (left, middle))
@@ -157,9 +158,8 @@ def hierarchy(simulated: Hierarchy) -> Figure:
     for gamma, colour, marker in ((2, CORRECTED, "o"), (4, SECOND, "s")):
         rho, mean, error = np.array([row[1:2] + row[3:] for row in simulated.visits if row[0] == gamma]).T
         fine = np.geomspace(rho.min(), rho.max(), 80)
-        left.plot(
-            fine, [visited_nodes.expected_visited_nodes(simulated.n, gamma, value) for value in fine], color=colour
-        )
+        expected = [visited_nodes.expected_visited_nodes(simulated.n, gamma, value) for value in fine]
+        left.plot(fine, expected, color=colour)
         left.errorbar(rho, mean, 1.96 * error, fmt=marker, color=colour, markersize=5)
         parts, (right_by, above) = {2: ("halves", (-66, 14)), 4: ("quadrants", (8, -14))}[gamma]
         left.annotate(
@@ -172,15 +172,11 @@ def hierarchy(simulated: Hierarchy) -> Figure:
         ylabel="nodes visited",
         xscale="log",
     )
-    colours = palette()
+    colours, cells = palette(), np.arange(1, simulated.cells + 1)
     for index, s in enumerate(sorted({row[0] for row in simulated.similarity})):
         k, bound, lowest = np.array([row[1:4] for row in simulated.similarity if row[0] == s]).T
-        fine = np.arange(1, simulated.cells + 1)
-        right.plot(
-            fine,
-            [visited_nodes.similarity_lower_bound(simulated.cells, s, int(value)) for value in fine],
-            color=colours[index],
-        )
+        bounds = [visited_nodes.similarity_lower_bound(simulated.cells, s, int(value)) for value in cells]
+        right.plot(cells, bounds, color=colours[index])
         right.plot(k, lowest, "osD^"[index], color=colours[index], markersize=4.5)
         right.annotate(
             f"leaf of {s} cell{'s' if s > 1 else ''}", (1, bound[0]), xytext=(4, 5), textcoords="offset points",

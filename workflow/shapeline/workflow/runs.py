@@ -33,8 +33,8 @@ def list_entries(config: Config, experiment: str) -> list[str]:
 
 def list_variants(config: Config, experiment: str) -> list[str]:
     """Return the randomised models of an experiment by the suffix after @ of their names: full, or top and a number."""
-    asked = config.experiments[experiment].metrics.randomisation
-    return [layers if layers == "full" else f"top{layers}" for layers in asked.layers] if asked else []
+    metric = config.experiments[experiment].metrics.randomisation
+    return [layers if layers == "full" else f"top{layers}" for layers in metric.layers] if metric else []
 
 
 def count_trainings(config: Config, experiment: str, entry: str | None = None) -> int:
@@ -151,10 +151,9 @@ def name_measured_file(config: Config, experiment: str, entry: str) -> str:
 def list_measured_files(config: Config, experiment: str) -> list[str]:
     """Return the paths of all measurements of an experiment."""
     by_model = list_entries(config, experiment) if list_model_metrics(config, experiment) else []
-    by_scores = [f"{config.results}/{experiment}/metrics/measured.parquet"] * bool(
-        list_score_metrics(config, experiment)
-    )
-    return [*(name_measured_file(config, experiment, entry) for entry in by_model), *by_scores]
+    files = [name_measured_file(config, experiment, entry) for entry in by_model]
+    has_scores = bool(list_score_metrics(config, experiment))
+    return files + [f"{config.results}/{experiment}/metrics/measured.parquet"] * has_scores
 
 
 def list_compared_files(config: Config, experiment: str) -> list[str]:

@@ -43,16 +43,7 @@ def scores(
     for shift, (entry, (values, spread)) in zip(places, columns.items(), strict=True):
         style, rows = styles[entry], np.arange(len(names)) + shift
         half = None if spread is None else LEVEL * spread
-        axes.errorbar(
-            *(values, rows),
-            xerr=half,
-            fmt=style.marker,
-            color=style.colour,
-            markerfacecolor=style.face,
-            markersize=4.5,
-            elinewidth=1.3,
-            label=entry,
-        )
+        axes.errorbar(values, rows, xerr=half, markersize=4.5, elinewidth=1.3, label=entry, **style.dot)
     axes.axvline(0, color=INK, linewidth=0.8)
     name_rows(axes, list(names))
     axes.set(xlabel=across)
@@ -73,14 +64,8 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str) -> 
         style = styles[entry]
         for kind, dashes, face in (("predicted", (0, (4, 2)), PAPER), ("actual", "-", style.colour)):
             if (rows[kind] > 0).any():
-                axes.plot(
-                    *(rows["evaluations"], rows[kind].where(rows[kind] > 0)),
-                    color=style.colour,
-                    marker=style.marker,
-                    markerfacecolor=face,
-                    linestyle=dashes,
-                    label=f"{entry}, {kind}",
-                )
+                look = style.dot | {"markerfacecolor": face, "linestyle": dashes}
+                axes.plot(rows["evaluations"], rows[kind].where(rows[kind] > 0), label=f"{entry}, {kind}", **look)
     axes.set(xscale="log", yscale="log", xlabel="evaluations", ylabel=f"RMSE ({unit})")
     axes.legend(fontsize=8.5)
     return drawing
@@ -147,13 +132,9 @@ def network(
         axes.imshow(scale_tones(image), cmap=tone, vmin=0, vmax=1, interpolation="nearest", alpha=0.3)
         indices = np.array([np.argwhere(owner == feature).mean(axis=0)[::-1] for feature in range(len(parts))])
         for first, second, score, share in largest(both, len(parts)):
-            axes.plot(
-                *indices[[first, second]].T,
-                color=FOR if score > 0 else AGAINST,
-                linewidth=max(MAX_LINE_WIDTH * share, 0.3),
-                alpha=0.35 + 0.6 * share,
-                solid_capstyle="round",
-            )
+            colour, width = FOR if score > 0 else AGAINST, max(MAX_LINE_WIDTH * share, 0.3)
+            look = {"linewidth": width, "alpha": 0.35 + 0.6 * share, "solid_capstyle": "round"}
+            axes.plot(*indices[[first, second]].T, color=colour, **look)
         top = max(float(np.abs(parts).max()), 1e-300)
         colours = [FOR if score > 0 else AGAINST for score in parts]
         axes.scatter(*indices.T, s=150 * np.abs(parts) / top, c=colours, edgecolors=PAPER, linewidths=0.8, zorder=3)

@@ -234,21 +234,15 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
             wide = 4 if statistic == "f1" else 1.5  # the curves may coincide
             left.plot(across, rows["mean"], dash, color=colour, linewidth=wide, marker=marker, markersize=5, label=name)
             if marker:
-                left.fill_between(
-                    across, rows["low"].astype(float), rows["high"].astype(float), color=colour, alpha=0.15
-                )
+                low, high = rows[["low", "high"]].astype(float).to_numpy().T
+                left.fill_between(across, low, high, color=colour, alpha=0.15)
     left.set(title="F1", xlabel="min_size s (pixels)", ylim=(0, None))
     left.legend(fontsize=8.5)
-    for name, get, colour, marker in (
-        ("nodes visited", lambda entry: read_details(results.scores[entry], "visited_nodes"), FIRST, "o"),
-        (
-            "evaluations",
-            lambda entry: experiment.drop_failures(results.scores[entry]).set_index("instance")["evaluations"],
-            SECOND,
-            "s",
-        ),
-    ):
-        values = [get(entry).astype(float).groupby(image_of).mean() for entry in entries]  # each image has equal weight
+    frames = [results.scores[entry] for entry in entries]
+    visited = [read_details(frame, "visited_nodes") for frame in frames]
+    spent = [experiment.drop_failures(frame).set_index("instance")["evaluations"] for frame in frames]
+    for name, counts, colour, marker in (("nodes visited", visited, FIRST, "o"), ("evaluations", spent, SECOND, "s")):
+        values = [count.astype(float).groupby(image_of).mean() for count in counts]  # each image has equal weight
         if all(len(each) for each in values):
             mean = [each.mean() for each in values]
             error = [1.96 * each.std(ddof=1) / len(each) ** 0.5 if len(each) > 1 else 0.0 for each in values]
