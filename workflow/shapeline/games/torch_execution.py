@@ -122,8 +122,8 @@ def _compile_bfloat16(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[
 
 
 BACKENDS = {"plain": None, "onnx": export, "channels_last": _convert_channels_last}
-# Candidates in the order of trials. A frozen trace of torch.jit is slower than ONNX Runtime on the CPU, and on a GPU
-# its fuser compiles for minutes, without interruption, where a network joins many layers (densenet121).
+# Candidates in the order of trials. A frozen trace of torch.jit is slower than ONNX Runtime on the CPU; on a GPU its
+# fuser had not compiled densenet121 after 50 s, and cannot be interrupted.
 ORDER = {"cpu": ("plain", "onnx", "channels_last"), "cuda": ("plain", "channels_last")}
 # Used only on request: they are slow to build, or change numbers; the last is for crops.
 REQUESTED = {
