@@ -178,12 +178,12 @@ def _tabulate_scores(players: list[str], order: np.ndarray, columns: dict) -> pd
 
 def convergence_section(results: Results) -> HTML:
     """Return predicted and actual errors of every method and intermediate budget against its evaluations."""
-    rows = [
-        _measure_errors(results, entry, budget, part)
-        for entry, frame in results.scores.items()
-        for budget, part in _split_budgets(results, entry, frame)
-        if _has_values(results, entry) and entry != results.exact
-    ]
+    rows = []
+    for entry, last in results.scores.items():
+        if _has_values(results, entry) and entry != results.exact:
+            earlier = results.intermediate_budgets.get(entry, last[:0])
+            rows += [_measure_errors(results, entry, part) for _, part in earlier.groupby("budget")]
+            rows.append(_measure_errors(results, entry, last))
     frame = pd.DataFrame([row for row in rows if row], columns=["method", "evaluations", "predicted", "actual"])
     drawing = games.convergence(frame, assign_styles(results), results.value_unit)
     exact = f"to {results.truth}" if results.exact else "not known without exact values"
@@ -200,14 +200,7 @@ def convergence_section(results: Results) -> HTML:
     )
 
 
-def _split_budgets(results: Results, entry: str, frame: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame]]:
-    earlier = results.intermediate_budgets.get(entry)
-    if earlier is not None and len(earlier):
-        yield from earlier.groupby("budget")
-    yield np.nan, frame
-
-
-def _measure_errors(results: Results, entry: str, budget: float, rows: pd.DataFrame) -> dict | None:
+def _measure_errors(results: Results, entry: str, rows: pd.DataFrame) -> dict | None:
     rows = drop_failures(rows)
     if rows.empty:
         return None

@@ -136,13 +136,9 @@ def context_pairs(entries: Mapping[str, Mapping]) -> list[tuple[str, str]]:
 
 
 def context_comparison(
-    measured: pd.DataFrame,
-    scores_by_entry: Mapping[str, Sequence[np.ndarray | None]],
-    pairs: Iterable[tuple[str, str]],
-    seed: int = 0,
+    measured: pd.DataFrame, scores_by_entry: Mapping[str, Sequence[np.ndarray | None]], pairs: Iterable[tuple[str, str]]
 ) -> pd.DataFrame:
-    """Return deletion AUC with context masked minus kept, paired over instances, and rank correlations, a row per
-    pair.
+    """Return per pair deletion AUC with context masked minus kept, paired over instances, and rank correlations.
 
     measured: method, instance, repeat, statistic, x, value; scores_by_entry as in `agreements`.
     """
