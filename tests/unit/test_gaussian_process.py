@@ -505,7 +505,7 @@ def test_held_out_errors_are_those_of_the_conditional_normal():
     scale = odd[0, kept] @ np.linalg.solve(matrix[np.ix_(kept, kept)], odd[0, kept]) / len(kept)
     spread = scale * np.diag(matrix[np.ix_(out, out)] - matrix[np.ix_(out, kept)] @ weight)
     close = 1e3 * EPS * np.linalg.cond(matrix)
-    square, variance = process._errors(data, kept, out, relevance, rest, bent)
+    square, variance = process._predict_errors(data, kept, out, relevance, rest, bent)
     np.testing.assert_allclose(square[0], (odd[0, out] - odd[0, kept] @ weight) ** 2, rtol=close)
     np.testing.assert_allclose(variance[0], spread, rtol=close)
 
@@ -528,13 +528,13 @@ def test_intervals_are_wider_where_new_pairs_are_further_off_than_was_predicted(
 
 def test_single_features_are_in_every_fit_that_pairs_are_held_out_of(monkeypatch):
     """The fit has all of them: without a third it errs more than it does, where these are few pairs more than all."""
-    d, held, errors_of = 9, [], process._errors
+    d, held, errors_of = 9, [], process._predict_errors
 
     def watch(data, kept, out, *rest):
         held.append(np.abs(data.rows[0, out].sum(axis=1)))
         return errors_of(data, kept, out, *rest)
 
-    monkeypatch.setattr(process, "_errors", watch)
+    monkeypatch.setattr(process, "_predict_errors", watch)
     read_out(*drawn([smooth_game(d, 1)], 4 * d))
     assert len(held) == 3 and sum(map(len, held)) == 2 * d - 1 - d  # all drawn pairs, once
     assert np.concatenate(held).max() < d - 2
@@ -576,7 +576,7 @@ def test_held_out_errors_are_weighted_by_the_unevaluated_share_of_their_size():
     rough = smooth + 0.3 * rng.normal(size=smooth.shape) * (np.abs(rows.sum(axis=2)) == d - 4)
     relevance, rest = np.full((1, d), 0.1), np.array([[1e-6, 0.0, 0.0, 0.0]])
     data = [fit.Data.of(rows, odd, np.zeros(odd.shape)) for odd in (smooth, rough)]
-    alike, left, _ = process.count_left(data[0])
+    alike, left, _ = process.count_missing(data[0])
     np.testing.assert_allclose(left, [[0, 0, 1, 1 - 14 / 35]], atol=1e-9)
     assert (alike.sum(axis=1) == [[8, 28, 0, 14]]).all()
     found, with_noise = (process.held_out(one, relevance, rest)[0] for one in data)
@@ -689,7 +689,7 @@ def test_the_variance_by_errors_of_pairs_is_that_of_slopes_in_each_size(d):
     rows = np.concatenate([np.ones((1, d)), every[kept]])
     data = fit.Data.of(rows[None], np.zeros((1, len(rows))), np.zeros((1, len(rows))))
     squares = square * np.r_[0, lean[kept] < d - 2][None]
-    found = process.steps_variance(data, squares, *process.count_left(data))
+    found = process.steps_variance(data, squares, *process.count_missing(data))
     np.testing.assert_allclose(found, expected * (1 - d / len(rows)) ** 2.5)
 
 

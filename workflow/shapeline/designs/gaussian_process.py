@@ -278,19 +278,18 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
     d : int
         Number of features.
     budget : int
-        Evaluations, at least 2 d, or 2^d where that is less.
+        Evaluations, at least 4, or 2^d where that is less; 2 d or more include each single feature.
     seed : int
         Of the sample.
     relevance : float or array of shape (d,)
-        Relevance of each feature, within (0, 1); or a reach c that all share as 4 c / d.
+        Relevance of each feature, within (0, 1); or a reach c, which gives all the relevance 4 c / d.
     rest : float
-        Variance left to what the prior does not hold, relative to a coalition's.
+        Variance outside the prior, relative to a coalition's.
 
     Returns
     -------
     Design
-        Masks (K, d) bool and a dense readout. Scores sum to v(N) - v(empty) and are exact where all coalitions are
-        given.
+        Masks (K, d) bool and a dense readout. Scores sum to v(N) - v(empty) and are exact for all coalitions.
 
     Raises
     ------
@@ -336,29 +335,29 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
 def _expand_readout(pairs: Pairs, share: np.ndarray, count: int) -> np.ndarray:
     """Return the readout (d, K) over coalitions from that over odd parts (d, m)."""
     readout = np.zeros((len(share), count))
-    whole_ = share.shape[1] - pairs.lone
+    complete = share.shape[1] - pairs.lone
     first, second = pairs.first[0], pairs.second[0]
-    readout[:, first[:whole_]] += share[:, :whole_] / 2
-    readout[:, second[:whole_]] -= share[:, :whole_] / 2
+    readout[:, first[:complete]] += share[:, :complete] / 2
+    readout[:, second[:complete]] -= share[:, :complete] / 2
     if pairs.lone:
-        # The even part of a lone coalition is taken to be that of the ends.
-        readout[:, first[whole_:]] += share[:, whole_:]
-        readout[:, [first[0], second[0]]] -= share[:, whole_:].sum(axis=1, keepdims=True) / 2
+        # The even part of a lone coalition is estimated by that of the ends.
+        readout[:, first[complete:]] += share[:, complete:]
+        readout[:, [first[0], second[0]]] -= share[:, complete:].sum(axis=1, keepdims=True) / 2
     return readout
 
 
 # Terms beyond the prior (a nonlinear link, single interactions), and a factor on the posterior variance by pairs held
 # out: likelihood and leave-one-out errors are too small for relevances learned from these pairs, by 4 at 4 d, 2 at 16 d
 CURVE_VARIANCE = 0.1  # of the first wave, relative to a coalition's
-WAVES = (4, 8)  # fewest and most: two, and one more per pair and feature
+WAVES = (4, 8)  # minimum and maximum of the number of waves: two, and one more per pair and feature
 EFFECT_ROUNDS = 3
 RIDGE = 1e-3  # of the least-squares curve, times the squared number of the wave
 CURVE_PENALTY = 4.0
 PLAIN_SHARE = 0.3  # weight, for many pairs, of the variance without a curve in the geometric mean of both
 MIN_PLAIN_PAIRS = 4.0  # per feature, up to which this weight is 0
-MAX_TERMS = 12  # single interactions
+MAX_TERMS = 12  # single interactions of an instance
 MAX_TRIPLE_FEATURES = 26  # most relevant features, whose triples are candidates
-MIN_SCALE_SHARE = 1e-10  # of the scale, below which terms explain all values
+MIN_SCALE_SHARE = 1e-10  # share of the scale below which terms explain all values
 MAX_TERM_VARIANCE = 1e3  # relative to a coalition's: rounding errors would dominate beyond
 MIN_GAIN = 0.75  # in log likelihood per term, in units of the log of the number of candidates
 
@@ -367,18 +366,18 @@ def waves(data: Data, half: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     """Return angles (n, w, d), the sines (n, m, w), their Shapley values and slopes (n, w, d).
 
     sin(w a) is the imaginary part of a product over features; so is its Shapley value, an integral over their common
-    probability. More pairs tell more waves apart.
+    probability. More pairs distinguish more waves.
     """
     m, d = data.shape[1:]
     number = np.arange(1, 1 + np.clip(2 + m // d, *WAVES))
     angle = np.pi / 2 * number[:, None] * (half / (np.abs(half).sum(axis=1, keepdims=True) + 1e-300))[:, None]
-    place, weight = np.polynomial.legendre.leggauss(min(2 * max(1, -(-d // 4)), 32))
+    nodes, node_weights = np.polynomial.legendre.leggauss(min(2 * max(1, -(-d // 4)), 32))
     cos, sin = np.cos(angle), np.sin(angle)
     cos = np.where(np.abs(cos) < 1e-9, 1e-9, cos)
-    factor = cos[:, :, None] + 1j * place[:, None] * sin[:, :, None]
+    factor = cos[:, :, None] + 1j * nodes[:, None] * sin[:, :, None]
     inside = factor.prod(axis=3, keepdims=True) / factor
     slope = sin / cos * cos.prod(axis=2, keepdims=True)
-    return angle, np.sin(data.rows @ angle.swapaxes(1, 2)), sin * (weight @ inside.real), slope
+    return angle, np.sin(data.rows @ angle.swapaxes(1, 2)), sin * (node_weights @ inside.real), slope
 
 
 def curve(data: Data, half: np.ndarray) -> Extra:
@@ -394,33 +393,33 @@ def curve(data: Data, half: np.ndarray) -> Extra:
 
 
 def find_effects(data: Data, scores: np.ndarray) -> np.ndarray:
-    """Return the half effects (n, d) in whose sum a curve, fitted to the pairs, has these scores: a score is a mean
-    slope of the curve, and is not proportional to the effect where the curve bends."""
+    """Return half effects (n, d) in whose sum a curve, fitted to the pairs, has these scores: a score is a mean
+    slope of the curve, and not proportional to the effect if the curve is not linear."""
     half = scores / 2
     for _ in range(EFFECT_ROUNDS):
-        _, values, own, _ = waves(data, half)
-        rough = RIDGE * data.shape[1] * np.diag(np.arange(1, 1 + values.shape[2]) ** 2)
-        weight = np.linalg.solve(values.swapaxes(1, 2) @ values + rough, values.swapaxes(1, 2) @ data.odd[..., None])
-        half = half * np.clip(scores / ((own * weight).sum(axis=1) + 1e-300), 0.5, 2)
+        _, values, curve_scores, _ = waves(data, half)
+        penalty = RIDGE * data.shape[1] * np.diag(np.arange(1, 1 + values.shape[2]) ** 2)
+        weight = np.linalg.solve(values.swapaxes(1, 2) @ values + penalty, values.swapaxes(1, 2) @ data.odd[..., None])
+        half = half * np.clip(scores / ((curve_scores * weight).sum(axis=1) + 1e-300), 0.5, 2)
     return half
 
 
 def fit_curve(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return half effects (n, d) by the scores of a fit without a curve, and then by those of a fit with it."""
+    """Return half effects (n, d) from the scores of a fit with a curve, itself from those of a fit without."""
     first = curve(data, find_effects(data, scores))
     return find_effects(data, fitting.fit_one(data, relevance, rest, first).scores)
 
 
 def doubt_curve(data: Data, plain: Fit, bent: Fit) -> Fit:
-    """Return the fit with a curve, with variances between its own and those without: residuals of a curve have less
-    energy but more of it in main effects, because its shape is approximate, and more so the more pairs there are."""
+    """Return the fit with a curve, with variances between those with and without it: the residuals of a curve are
+    smaller, but a larger share is main effects, as its shape is approximate; with more pairs, this share increases."""
     m, d = data.shape[1:]
-    wider = np.maximum(plain.variance.mean(axis=1) / np.maximum(bent.variance.mean(axis=1), 1e-300), 1)
-    return bent.scale(wider ** (PLAIN_SHARE * max(1 - MIN_PLAIN_PAIRS * d / m, 0)))
+    ratio = np.maximum(plain.variance.mean(axis=1) / np.maximum(bent.variance.mean(axis=1), 1e-300), 1)
+    return bent.scale(ratio ** (PLAIN_SHARE * max(1 - MIN_PLAIN_PAIRS * d / m, 0)))
 
 
 @cache
-def triples(count: int) -> np.ndarray:
+def list_triples(count: int) -> np.ndarray:
     """Return all triples of `count` indices, (3, number)."""
     return np.array(list(combinations(range(count), 3)), dtype=int).reshape(-1, 3).T
 
@@ -429,124 +428,124 @@ def terms(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Extra | None:
     """Return single interactions of orders 1 and 3 with too small a prior variance (Tipping & Faul 2003), or None."""
     inverse = fitting.inverses(fitting.add_rest(fitting.correlation(data.rows, relevance), data, rest))
     top = np.argsort(-relevance, axis=1)[:, :MAX_TRIPLE_FEATURES]
-    tried, own = _try_scales(np.take_along_axis(data.rows, top[:, None, :], axis=2), inverse)
-    members = np.concatenate([top[:, triples(top.shape[1]).T], np.repeat(top[:, :, None], 3, axis=2)], axis=1)
-    values, scores, number = _forward(data, inverse, tried, own, members)
+    candidates, power = _expand_terms(np.take_along_axis(data.rows, top[:, None, :], axis=2), inverse)
+    members = np.concatenate([top[:, list_triples(top.shape[1]).T], np.repeat(top[:, :, None], 3, axis=2)], axis=1)
+    values, scores, number = _select_terms(data, inverse, candidates, power, members)
     if not number.any():
         return None
     # An infinite penalty excludes this fit for instances without terms.
-    return Extra(values, scores, np.where(number > 0, number * MIN_GAIN * np.log(tried.shape[2]), np.inf))
+    return Extra(values, scores, np.where(number > 0, number * MIN_GAIN * np.log(candidates.shape[2]), np.inf))
 
 
-def _try_scales(chosen: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return triples of `chosen` columns, then these, (n, m, q), and the inverse's form of each (n, q), by instance."""
+def _expand_terms(chosen: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return products of triples of `chosen` columns, then these, (n, m, q), and the inverse's form of each (n, q)."""
     n, m, c = chosen.shape
-    first, second, third = triples(c)
-    tried = np.empty((n, m, len(first) + c))
-    own = np.empty((n, len(first) + c))
-    for values, column, matrix, power in zip(tried, chosen.swapaxes(1, 2), inverse, own, strict=True):
+    first, second, third = list_triples(c)
+    candidates = np.empty((n, m, len(first) + c))
+    powers = np.empty((n, len(first) + c))
+    for values, column, matrix, power in zip(candidates, chosen.swapaxes(1, 2), inverse, powers, strict=True):
         values[:, : len(first)] = (column[first] * column[second] * column[third]).T
         values[:, len(first) :] = column.T
         np.einsum("mq,mq->q", matrix @ values, values, out=power)
-    return tried, own
+    return candidates, powers
 
 
-def _forward(data: Data, inverse: np.ndarray, tried: np.ndarray, own: np.ndarray, members: np.ndarray):
-    """Terms freed one by one while any instance gains: values (n, m, q), scores (n, q, d), numbers (n,)."""
+def _select_terms(data: Data, inverse: np.ndarray, candidates: np.ndarray, power: np.ndarray, members: np.ndarray):
+    """Return terms selected one by one while any instance gains: values (n, m, q), scores (n, q, d), numbers (n,)."""
     n, m, d = data.shape
-    each = np.arange(n)
+    instances = np.arange(n)
     weight = (data.odd[:, None, :] @ inverse)[:, 0]
-    fitted = (weight[:, None, :] @ tried)[:, 0]
+    fitted = (weight[:, None, :] @ candidates)[:, 0]
     scale = (data.odd * weight).sum(axis=1) / m + 1e-300
-    whole = scale
+    first_scale = scale
     values, scores, number = np.zeros((n, m, MAX_TERMS)), np.zeros((n, MAX_TERMS, d)), np.zeros(n, int)
     for step in range(MAX_TERMS):
-        ratio = np.maximum(fitted**2 / (scale[:, None] * own), 1)
+        ratio = np.maximum(fitted**2 / (scale[:, None] * power), 1)
         best = ratio.argmax(axis=1)
-        ratio = ratio[each, best]
-        gains = 0.5 * (ratio - 1 - np.log(ratio)) > MIN_GAIN * np.log(tried.shape[2])
-        gains &= scale > MIN_SCALE_SHARE * whole
+        ratio = ratio[instances, best]
+        gains = 0.5 * (ratio - 1 - np.log(ratio)) > MIN_GAIN * np.log(candidates.shape[2])
+        gains &= scale > MIN_SCALE_SHARE * first_scale
         if not gains.any():
             break
-        size = np.where(gains, np.minimum((ratio - 1) / own[each, best], MAX_TERM_VARIANCE), 0.0)
-        column = tried[each, :, best]
+        size = np.where(gains, np.minimum((ratio - 1) / power[instances, best], MAX_TERM_VARIANCE), 0.0)
+        column = candidates[instances, :, best]
         values[:, :, step] = column * np.sqrt(size)[:, None]
-        share = np.where(members[each, best, 0] == members[each, best, 1], 2.0, 2 / 3) * np.sqrt(size)
-        scores[each[:, None], step, members[each, best]] = share[:, None]
+        share = np.where(members[instances, best, 0] == members[instances, best, 1], 2.0, 2 / 3) * np.sqrt(size)
+        scores[instances[:, None], step, members[instances, best]] = share[:, None]
         number += gains
-        moved = (inverse @ column[..., None])[..., 0]
-        factor = size / (1 + size * own[each, best])
-        with_tried = (moved[:, None, :] @ tried)[:, 0]
-        pull = fitted[each, best].copy()
-        scale = np.maximum(scale - factor * pull**2 / m, 1e-300)
-        fitted = fitted - (factor * pull)[:, None] * with_tried
-        own = np.maximum(own - factor[:, None] * with_tried**2, 1e-12)
-        inverse = inverse - factor[:, None, None] * moved[:, :, None] * moved[:, None, :]
+        solved = (inverse @ column[..., None])[..., 0]
+        factor = size / (1 + size * power[instances, best])
+        products = (solved[:, None, :] @ candidates)[:, 0]
+        projection = fitted[instances, best].copy()
+        scale = np.maximum(scale - factor * projection**2 / m, 1e-300)
+        fitted = fitted - (factor * projection)[:, None] * products
+        power = np.maximum(power - factor[:, None] * products**2, 1e-12)
+        inverse = inverse - factor[:, None, None] * solved[:, :, None] * solved[:, None, :]
     return values[:, :, : number.max()], scores[:, : number.max()], number
 
 
 FOLDS = 3
 HELD_OUT_STEPS = 6  # of the ascent without a fold
-PRIOR_PAIRS = (4, 16)  # weight of a factor of 1, in pairs, for ratios above and below 1: ratios vary by chance
+PRIOR_PAIRS = (4, 16)  # weight of a factor of 1, in pairs, for ratios above and below 1, which vary by chance
 RESIDUAL_FACTOR = 1.25  # residuals have more main effects than the prior expects (median of 24 games)
 HELD_OUT_SHARE = 0.8  # weight of the variance by these errors in the geometric mean, for two-valued games
 POOLED_PAIRS = 3  # weight of the squared error of all sizes, in pairs, in that of one size
 
 
 def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.ndarray | None = None) -> np.ndarray:
-    """Factor (n,) on the variances (n, d): squares of the errors at pairs that were held out, over what was predicted.
+    """Return factors (n,) on the variances (n, d): squared errors at held-out pairs over their predicted variances.
 
     relevance (n, d), rest (n, 4): initial values. The relevances and the curve are learned without each third of the
     sampled pairs; single features are in all folds, as in the fit itself. The weight of a pair is the squared share of
-    its size that is not evaluated, as in the variance of that size's mean. A two-valued game, of labels or votes, is
-    overfitted by chance: there these errors are more reliable than the posterior variance, if it is given.
+    its size that is not evaluated, as in the variance of that size's mean. Two-valued games, of labels or votes, are
+    overfitted by chance: for them these errors are more reliable than the posterior variance, if it is given.
     """
     n, m, d = data.shape
-    lean = np.abs(data.rows.sum(axis=2))
+    imbalance = np.abs(data.rows.sum(axis=2))
     # Folds depend on the pairs and not on their order, so that the result does not depend on it either.
-    place = data.rows @ np.cos(1.7 * np.arange(1, d + 1)) + 2 * d * (lean < d - 3)
-    place[:, 0] = -np.inf
-    data = data.reorder(np.argsort(place, axis=1))
-    drawn = np.abs(data.rows.sum(axis=2)) < d - 3
-    first = m - drawn.sum(axis=1).min()
+    keys = data.rows @ np.cos(1.7 * np.arange(1, d + 1)) + 2 * d * (imbalance < d - 3)
+    keys[:, 0] = -np.inf
+    data = data.reorder(np.argsort(keys, axis=1))
+    sampled = np.abs(data.rows.sum(axis=2)) < d - 3
+    first = m - sampled.sum(axis=1).min()
     reach = relevance.mean(axis=1) * d / 4
     squares, predicted = np.zeros((2, n, m))
     for fold in range(FOLDS):
         out = np.arange(first + fold, m, FOLDS)
         kept = np.delete(np.arange(m), out)
-        some = data.only(kept)
-        scores = fitting.fit_one(some, relevance, rest).scores
-        learned = fitting.ascend(some, fitting.relevance_of(scores, reach), rest, HELD_OUT_STEPS)
-        scores = fitting.fit_one(some, *learned).scores
-        bent = curve(data, fit_curve(some, *learned, scores))
-        learned = fitting.ascend(some, *learned, HELD_OUT_STEPS, Extra(bent.values[:, kept], bent.scores, bent.penalty))
-        squares[:, out], predicted[:, out] = _errors(data, kept, out, *learned, bent)
-    alike, left, share = count_left(data)
-    weight = drawn * (alike @ left[..., None])[..., 0] ** 2
+        part = data.only(kept)
+        scores = fitting.fit_one(part, relevance, rest).scores
+        learned = fitting.ascend(part, fitting.relevance_of(scores, reach), rest, HELD_OUT_STEPS)
+        scores = fitting.fit_one(part, *learned).scores
+        bent = curve(data, fit_curve(part, *learned, scores))
+        learned = fitting.ascend(part, *learned, HELD_OUT_STEPS, Extra(bent.values[:, kept], bent.scores, bent.penalty))
+        squares[:, out], predicted[:, out] = _predict_errors(data, kept, out, *learned, bent)
+    alike, missing, share = count_missing(data)
+    weight = sampled * (alike @ missing[..., None])[..., 0] ** 2
     ratio = ((weight * squares).sum(axis=1) + 1e-300) / ((weight * predicted).sum(axis=1) + 1e-300)
-    count = drawn.sum(axis=1)
-    few = 1 + 2 / np.maximum(count, 1)  # about the variance of Student's t with a scale by so many errors
-    factor = RESIDUAL_FACTOR * few * ratio ** (count / (count + np.where(ratio > 1, *PRIOR_PAIRS)))
+    count = sampled.sum(axis=1)
+    correction = 1 + 2 / np.maximum(count, 1)  # about the variance of Student's t with a scale by so many errors
+    factor = RESIDUAL_FACTOR * correction * ratio ** (count / (count + np.where(ratio > 1, *PRIOR_PAIRS)))
     if variance is None:
         return factor
-    alone = steps_variance(data, squares * drawn, alike, left, share) / np.maximum(variance.mean(axis=1), 1e-300)
+    direct = steps_variance(data, squares * sampled, alike, missing, share) / np.maximum(variance.mean(axis=1), 1e-300)
     two_valued = np.isin(np.abs(data.odd), (0, 1)).all(axis=1)
-    return np.where(two_valued, alone**HELD_OUT_SHARE * factor ** (1 - HELD_OUT_SHARE), factor)
+    return np.where(two_valued, direct**HELD_OUT_SHARE * factor ** (1 - HELD_OUT_SHARE), factor)
 
 
-def count_left(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return which pairs have each size, 1 to d // 2, (n, m, sizes), the share of it that is not evaluated, and the
-    pairs per coalition: one half if both members have size d / 2."""
+def count_missing(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return which pairs have each size, 1 to d // 2, (n, m, sizes), the share of its pairs that is not evaluated, and
+    the pairs per coalition: one half if both members have size d / 2."""
     d = data.shape[2]
     sizes = np.arange(1, d // 2 + 1)
     share = np.where(2 * sizes == d, 0.5, 1.0)
     alike = np.round((1 - data.lean[..., None]) * d / 2) == sizes
-    every = share * np.exp(log_factorial(d) - log_factorial(sizes) - log_factorial(d - sizes))
-    return alike, np.maximum(1 - alike.sum(axis=1) / every, 0), share
+    counts = share * np.exp(log_factorial(d) - log_factorial(sizes) - log_factorial(d - sizes))
+    return alike, np.maximum(1 - alike.sum(axis=1) / counts, 0), share
 
 
-def steps_variance(data: Data, squares: np.ndarray, alike, left, share) -> np.ndarray:
-    """Return the variance (n,) of scores by squared errors at pairs (n, m), assumed independent, with `count_left`.
+def steps_variance(data: Data, squares: np.ndarray, alike, missing, share) -> np.ndarray:
+    """Return the variance (n,) of scores by squared errors at pairs (n, m), assumed independent, with `count_missing`.
 
     A score is the mean over sizes of a feature's slopes over the pairs; errors are those of pairs not evaluated.
     """
@@ -555,14 +554,14 @@ def steps_variance(data: Data, squares: np.ndarray, alike, left, share) -> np.nd
     number = alike.sum(axis=1)
     mean = squares.sum(axis=1, keepdims=True) / np.maximum(number[:, 1:].sum(axis=1, keepdims=True), 1)
     mean = ((squares[..., None] * alike).sum(axis=1) + POOLED_PAIRS * mean) / (number + POOLED_PAIRS)
-    each = (4 * share / d) ** 2 * mean * left / (np.maximum(number, 1) * (1 - (1 - 2 * sizes / d) ** 2))
-    return (1 - d / m) ** 2.5 * each.sum(axis=1)
+    by_size = (4 * share / d) ** 2 * mean * missing / (np.maximum(number, 1) * (1 - (1 - 2 * sizes / d) ** 2))
+    return (1 - d / m) ** 2.5 * by_size.sum(axis=1)
 
 
-def _errors(data: Data, kept, out, relevance, rest, bent: Extra) -> tuple[np.ndarray, np.ndarray]:
-    """Squares of the errors at the pairs `out` and their variances, predicted from the pairs `kept`, (n, len(out))."""
+def _predict_errors(data: Data, kept, out, relevance, rest, bent: Extra) -> tuple[np.ndarray, np.ndarray]:
+    """Return squared errors at the pairs `out` and their variances, predicted from pairs `kept`, (n, len(out))."""
     matrix = fitting.add_rest(fitting.correlation(data.rows, relevance) + bent.covariance, data, rest)
-    white, seen, _ = fitting.whiten(matrix[:, kept[:, None], kept], data.odd[:, kept], matrix[:, kept[:, None], out])
-    left = np.diagonal(matrix, axis1=1, axis2=2)[:, out] - (seen**2).sum(axis=2)
+    white, cross, _ = fitting.whiten(matrix[:, kept[:, None], kept], data.odd[:, kept], matrix[:, kept[:, None], out])
+    variance = np.diagonal(matrix, axis1=1, axis2=2)[:, out] - (cross**2).sum(axis=2)
     scale = (white**2).mean(axis=1, keepdims=True) + 1e-300
-    return (data.odd[:, out] - (seen @ white[..., None])[..., 0]) ** 2, np.maximum(left, 1e-12) * scale
+    return (data.odd[:, out] - (cross @ white[..., None])[..., 0]) ** 2, np.maximum(variance, 1e-12) * scale
