@@ -32,16 +32,16 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     vocabulary is of the training part) and truth.npz. raw_files, but not settings["path"], are verified by checksum.
     The same arguments give the same bytes. Raises ShapelineError, one line.
     """
-    dataset, own = read_entry(source, settings), names_function(source)
-    entry = None if own else adapt_to_task(find_source(source), dataset.task)
-    records = read_own(source, dataset.path) if own else read_official(entry, dataset, raw_files)
+    dataset, is_custom = read_entry(source, settings), names_function(source)
+    entry = None if is_custom else adapt_to_task(find_source(source), dataset.task)
+    records = read_own(source, dataset.path) if is_custom else read_official(entry, dataset, raw_files)
     where = source if dataset.path is None else f"{source} ({dataset.path})"
     if records.get("texts") is not None:
         content = check_texts(where, records, entry, dataset)
     else:
         content = check_records(where, records, entry)
         refuse_text_settings(dataset, content["kind"])
-    split, own_split = _split_records(content, dataset)
+    split, has_split = _split_records(content, dataset)
     names, kept, labels = _select_classes(content, split, dataset, entry)
     inputs, described, documents = _describe_inputs(content, kept, split, entry)
     marked = content.get("truth") and images.arrays(content["truth"], kept, content["ids"][kept])
@@ -52,7 +52,7 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
     arrays = {"inputs": inputs, "labels": labels[kept], "split": split[kept], "ids": content["ids"][kept]}
     if "tokenizer" in described:
         arrays["owners"] = tokenizer.pad_documents(content["tokens"], arrays["ids"])[1]
-    counts = _count_records(where, names, arrays["labels"], arrays["split"], own_split and own)
+    counts = _count_records(where, names, arrays["labels"], arrays["split"], has_split and is_custom)
     skipped = int((labels < 0).sum()) if names and labels.ndim == 1 else 0
     card = {
         "name": Path(folder).name,
@@ -77,7 +77,7 @@ def _split_records(content: dict, dataset: JobDataset) -> tuple[np.ndarray, bool
         strata = np.zeros(len(labels), np.int64)
     if dataset.split == "drawn":
         split = None
-    own_split = split is not None
+    has_split = split is not None
     if split is None:
         split = np.zeros(len(labels), np.uint8)
         split[_hold_out(strata, split == TRAIN, dataset.test, dataset.seed, "test")] = TEST
@@ -91,7 +91,7 @@ def _split_records(content: dict, dataset: JobDataset) -> tuple[np.ndarray, bool
         raise ShapelineError(
             f"dataset key 'validation': source '{dataset.source}' returns its own validation part; remove it."
         )
-    return split, own_split
+    return split, has_split
 
 
 def _select_classes(
@@ -175,15 +175,15 @@ def _describe_dataset(content: dict, names: list[str], arrays: dict, counts: dic
 
 def _balance(labels: np.ndarray, split: np.ndarray, kept: np.ndarray, seed: int) -> np.ndarray:
     """Return a sample of the selected records in which all classes of a part are as frequent as its rarest."""
-    drawn = []
+    samples = []
     for part, name in enumerate(PARTS):
-        here = kept[split[kept] == part]
-        members = {label: here[labels[here] == label] for label in np.unique(labels[kept]).tolist()}
+        of_part = kept[split[kept] == part]
+        members = {label: of_part[labels[of_part] == label] for label in np.unique(labels[kept]).tolist()}
         least = min(len(records) for records in members.values())
         for label, records in members.items():
             generator = np.random.default_rng(seed_of("balance", seed, name, label))
-            drawn.append(generator.permutation(records)[:least])
-    return np.sort(np.concatenate(drawn))
+            samples.append(generator.permutation(records)[:least])
+    return np.sort(np.concatenate(samples))
 
 
 def _encode_documents(content: dict, kept: np.ndarray, training: np.ndarray) -> tuple[np.ndarray, dict, dict]:

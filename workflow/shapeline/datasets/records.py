@@ -69,8 +69,8 @@ def read_official(entry: Source, dataset: JobDataset, raw_files: Iterable[str | 
         paths = local_files(entry, expand(dataset.path))
     else:
         raw_files = [raw_files] if isinstance(raw_files, str | os.PathLike) else raw_files
-        given = {Path(path).name: Path(path) for path in raw_files}
-        paths = {file.name: given.get(file.name) for file in entry.files}
+        files = {Path(path).name: Path(path) for path in raw_files}
+        paths = {file.name: files.get(file.name) for file in entry.files}
         for file in entry.files:
             path = paths[file.name]
             if path is None or not path.is_file():
@@ -205,13 +205,13 @@ def _convert_to_array(where: str, records: dict, entry: Source | None) -> tuple[
 
 def _keep_types(records: dict, names: list[str], kind: str, entry: Source | None) -> dict:
     """Return the rows of a table in their own types: a data frame, and the type of the array that it stands for."""
-    given = records["inputs"]
-    own = entry is None and kind == "table" and records.get("scale") is None and isinstance(given, np.ndarray)
-    if own and given.dtype.kind in "biuf" and given.dtype.itemsize <= 8 and given.dtype != np.float64:
+    inputs = records["inputs"]
+    keeps_types = entry is None and kind == "table" and records.get("scale") is None and isinstance(inputs, np.ndarray)
+    if keeps_types and inputs.dtype.kind in "biuf" and inputs.dtype.itemsize <= 8 and inputs.dtype != np.float64:
         import pandas as pd
 
-        return {"frame": pd.DataFrame(given, columns=names), "array": given.dtype.name}
-    return {"frame": records.get("frame", given if hasattr(given, "iloc") else None), "array": None}
+        return {"frame": pd.DataFrame(inputs, columns=names), "array": inputs.dtype.name}
+    return {"frame": records.get("frame", inputs if hasattr(inputs, "iloc") else None), "array": None}
 
 
 def _choose_feature_names(where: str, records: dict, entry: Source | None, inputs: np.ndarray, kind: str) -> list[str]:
@@ -263,13 +263,13 @@ def check_texts(where: str, records: dict, entry: Source | None, dataset: JobDat
     if len(labels) != len(texts):
         raise ShapelineError(f"{where}: {len(labels)} labels for {len(texts)} texts; return one per text.")
     split = _encode_split(where, records.get("split"), len(texts))
-    chosen, own = text_settings(entry, dataset), dataset.tokenizer
-    if own:
-        tokens = tokenizer.tokenize(texts, tokenizer.load_tokenizer(own), chosen.length)
+    chosen, custom = text_settings(entry, dataset), dataset.tokenizer
+    if custom:
+        tokens = tokenizer.tokenize(texts, tokenizer.load_tokenizer(custom), chosen.length)
     else:
         tokens = text.tokenize(texts, chosen)
     filled = np.flatnonzero(~tokens.empty)
-    one_word = 0 if own else sum(len(document.split()) == 1 for document in texts)
+    one_word = 0 if custom else sum(len(document.split()) == 1 for document in texts)
     for count, what in (
         (tokens.empty.sum(), "without a word, left out"),
         (n_undecodable, "with undecodable bytes"),
@@ -281,7 +281,7 @@ def check_texts(where: str, records: dict, entry: Source | None, dataset: JobDat
         "texts": texts,
         "tokens": tokens,
         # A tokenizer of the user splits a text into other words.
-        "ground_truth_words": None if own else _check_ground_truth(where, records.get("ground_truth_words"), tokens),
+        "ground_truth_words": None if custom else _check_ground_truth(where, records.get("ground_truth_words"), tokens),
         "labels": labels[filled],
         "split": None if split is None else split[filled],
         "ids": filled,
@@ -372,7 +372,7 @@ def _check_targets(where: str, records: dict) -> np.ndarray:
 
 def _encode_labels(where: str, labels: object, class_names: Iterable | None, entry: Source | None) -> tuple:
     """Return labels as class indices (n,) int64, and the names of the classes."""
-    given, labels = labels, np.asarray(labels)
+    values, labels = labels, np.asarray(labels)
     if labels.ndim != 1:
         hint = ' Labels that go together, (n, labels), need "task": "multilabel".' if labels.ndim == 2 else ""
         raise ShapelineError(f"{where}: labels of shape {labels.shape}; they must be one per record, (n,).{hint}")
@@ -384,7 +384,7 @@ def _encode_labels(where: str, labels: object, class_names: Iterable | None, ent
     if labels.dtype.kind in "OUST":
         import pandas as pd
 
-        missing = pd.isna(np.array(list(given), dtype=object))  # an array of texts has the word nan in its place
+        missing = pd.isna(np.array(list(values), dtype=object))  # an array of texts has the word nan in its place
         if missing.any():
             raise ShapelineError(f"{where}: record {int(np.argmax(missing))} has no label; leave the record out.")
         texts = [str(label) for label in labels]
@@ -421,8 +421,8 @@ def _check_multilabel(where: str, labels: object, class_names: Iterable | None, 
     if strange.any():
         record = int(np.argmax(strange))
         raise ShapelineError(f"{where}: record {record} has the labels {labels[record].tolist()}; each is 0 or 1.")
-    given = (entry.classes if entry else range(labels.shape[1])) if class_names is None else class_names
-    names = [str(name) for name in given]
+    label_names = (entry.classes if entry else range(labels.shape[1])) if class_names is None else class_names
+    names = [str(name) for name in label_names]
     if len(names) != labels.shape[1] or len(set(names)) != len(names):
         raise ShapelineError(
             f"{where}: {len(set(names))} different class_names for {labels.shape[1]} labels; give one per label."
