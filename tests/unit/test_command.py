@@ -546,3 +546,10 @@ def test_an_onnx_file_determines_its_rows(shape, whole, what, told, tmp_path, de
     assert given["models"][what]["source"] == str(model)
     assert given["datasets"][what].items() >= {**told, "path": str(data)}.items()
     assert validation.load(merged(default, given)).experiments[what].model == what
+
+
+@pytest.mark.parametrize("action", ["run", "prune"])
+def test_a_configuration_that_is_missing_is_one_line(action, capsys):
+    assert command.main([action, "--configfile", "none.yaml"]) == 1
+    said = capsys.readouterr().err
+    assert "none.yaml: there is no such file; give the path of a configuration" in said and said.count("\n") == 1

@@ -18,6 +18,7 @@ from shapeline.errors import ShapelineError
         ("a:\n\tb: 1", "line 2: invalid YAML (found "),
         ("a: [1", "line "),
         ("a: \x01", "invalid YAML ("),
+        ("- a", "holds no keys; begin with one, such as 'experiments:'"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_its_place(tmp_path, text, message):

@@ -141,6 +141,8 @@ def _list_problems(path: Path) -> Iterator[str]:
     except yaml.YAMLError as error:
         yield f"invalid YAML ({' '.join(str(error).split())}); correct it"
     else:
+        if root is not None and not isinstance(root, yaml.MappingNode):
+            yield "holds no keys; begin with one, such as 'experiments:'"
         yield from _find_repeated_keys(root)
 
 

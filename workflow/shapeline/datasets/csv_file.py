@@ -188,7 +188,7 @@ def _read(path: Path, form: CsvFormat, names: list[str], **more) -> "pd.DataFram
                 how |= {"sep": ",", "skiprows": 0}
             table = pd.read_csv(source, header=0 if has_header else None, **how, **more)
     except pd.errors.ParserWarning as error:
-        fix = "name every column in it, or remove separators at the ends of lines"
+        fix = "name every column in it, set header to the number of lines above it, or remove separators at line ends"
         signs = [sign for sign in ALTERNATIVES[:3] if len(names) == 1 and sign in names[0]]
         fix = f"set separator: {signs[0]!r}" if signs else fix
         raise ShapelineError(

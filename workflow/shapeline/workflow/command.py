@@ -184,6 +184,9 @@ def _fit_trees(text: str) -> str:
 def _find_configfiles(parsed: argparse.Namespace) -> list[Path]:
     """Return the configuration files that a command names, or the usual one where it exists."""
     files = [file.resolve() for file in parsed.configfile or ([Path(CONFIG)] if Path(CONFIG).exists() else [])]
+    for file in files:
+        if not file.is_file():
+            raise ShapelineError(f"{file}: there is no such file; give the path of a configuration")
     check_files(files)
     return files
 
@@ -213,8 +216,6 @@ def _load(parsed: argparse.Namespace) -> Config:
     os.chdir(folder or Path.cwd())
     raw: dict = {}
     for file in [(folder or find_root()) / "config.yaml", *named]:
-        if not file.is_file():
-            raise ShapelineError(f"{file}: there is no such file; give the path of a configuration")
         update_config(raw, yaml.safe_load(file.read_text(encoding="utf-8")) or {})
     return add_available_experiments(load(raw, named))
 
