@@ -196,9 +196,8 @@ def compare(
 
 def read_entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str, tuple[str, dict]]:
     """Return the class and the parameters of each method entry, with the control last."""
-    several = not isinstance(methods, str) and hasattr(methods, "__iter__")
-    named = methods if isinstance(methods, Mapping) else {str(name): name for name in methods} if several else {}
-    if not named or not all(isinstance(one, str | Mapping) for one in named.values()):
+    named = methods if isinstance(methods, Mapping) else {str(name): name for name in methods or ()}
+    if isinstance(methods, str) or not named or not all(isinstance(one, str | Mapping) for one in named.values()):
         raise ShapelineError(
             "compare: methods: expected a list of names or a mapping; give {name: {'method': ..., ...parameters}}"
         )

@@ -371,8 +371,7 @@ def _detect_encoding(path: Path) -> str:
         return "utf-16"
     if b"\0" in first:
         return "utf-16-be" if first[:1] == b"\0" else "utf-16-le"
-    for choice in ("utf-8", _guess_encoding, "cp1252"):
-        encoding = choice if isinstance(choice, str) else choice(path)
+    for encoding in itertools.chain(["utf-8"], map(_guess_encoding, [path]), ["cp1252"]):  # guessed only if needed
         with open(path, encoding=encoding) as stream, contextlib.suppress(UnicodeError):
             while stream.read(MAX_LINE):
                 pass

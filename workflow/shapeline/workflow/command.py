@@ -184,9 +184,8 @@ def _fit_trees(text: str) -> str:
 def _find_configfiles(parsed: argparse.Namespace) -> list[Path]:
     """Return the configuration files that a command names, or the usual one where it exists."""
     files = [file.resolve() for file in parsed.configfile or ([Path(CONFIG)] if Path(CONFIG).exists() else [])]
-    for file in files:
-        if not file.is_file():
-            raise ShapelineError(f"{file}: there is no such file; give the path of a configuration")
+    if missing := [file for file in files if not file.is_file()]:
+        raise ShapelineError(f"{missing[0]}: there is no such file; give the path of a configuration")
     check_files(files)
     return files
 
