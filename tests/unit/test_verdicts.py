@@ -1,5 +1,6 @@
 """Intervals, tests, recommendations by a margin, components and exact orders: by hand, against scipy, brute force."""
 
+import dataclasses
 import itertools
 import math
 
@@ -234,6 +235,8 @@ def test_the_cheapest_method_within_the_margin_is_recommended():
     assert found.bounds.loc["b", "high"] < 0.1 and found.bounds.loc["c", "low"] > 0.5
     sentence = found.sentence("nats", "10 evaluations")
     assert sentence.startswith("Recommended: b (10 evaluations): non-inferior to the best method, at most 0.0")
+    large = dataclasses.replace(found, margin=2504.2).sentence("units of the target")
+    assert "margin 2,504 units of the target" in large
     assert "margin 0.1 nats, 5 % of the range between the best method and random attribution" in sentence
 
 

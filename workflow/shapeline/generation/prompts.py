@@ -292,7 +292,8 @@ class PromptRow:
         result: list[int] = []
         for item in self.support:
             plain = " ".join(str(item).split())
-            matching = [index for index, part in enumerate(parts) if _is_overlap(" ".join(part.split()), plain)]
+            clean = [" ".join(part.split()) for part in parts] if plain else []
+            matching = [index for index, part in enumerate(clean) if part in plain or plain in part]
             indices = matching if isinstance(item, str) else [item] if 0 <= item < len(parts) else []
             if not indices:
                 raise ShapelineError(
@@ -301,10 +302,6 @@ class PromptRow:
                 )
             result += indices
         return sorted(set(result))
-
-
-def _is_overlap(part: str, support: str) -> bool:
-    return bool(support) and (part in support or support in part)
 
 
 def read_prompts(path: str | os.PathLike) -> list[PromptRow]:

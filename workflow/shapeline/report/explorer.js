@@ -186,12 +186,13 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
     }
 
     function listFacts(one) {
-      const rows = [["instance", one.id], ["prediction", one.prediction], ["true class", one.label],
+      const truth = data.signs.includes("a larger prediction") ? "true value" : "true class";
+      const rows = [["instance", one.id], ["prediction", one.prediction], [truth, one.label],
         ["explained class", one.explained], ["value of the input", one.full === null ? null : format(one.full)],
         ["base value", one.base === null ? null : format(one.base)]];
       return rows.filter((row) => row[1] !== null && row[1] !== undefined && row[1] !== "").map(([name, text]) =>
         element("div", {}, element("dt", {}, name), element("dd", {},
-          name === "true class" && one.wrong ? `${text} (the prediction is wrong)` : text)));
+          name === truth && one.wrong ? `${text} (the prediction is wrong)` : text)));
     }
 
     function legend(each, whole) {

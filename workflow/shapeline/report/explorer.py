@@ -211,8 +211,8 @@ def _describe(data: ExplorerData, index: int, whole: bool, chosen: Sequence[int]
         "label": one.label,
         "wrong": bool(one.wrong),
         "explained": one.explained,
-        "base": _round(one.base),
-        "full": _round(one.full),
+        "base": _round(one.base, 6),
+        "full": _round(one.full, 6),
     }
     if whole:
         texts = {"values": one.values, "names": one.names}
@@ -256,11 +256,11 @@ def _pack(values: np.ndarray | None) -> list | dict | None:
     return {"text": base64.b64encode(steps.tobytes()).decode(), "largest": largest}
 
 
-def _round(value: float | None) -> float | None:
-    """Return a number to four significant digits, whole where it is; None where it is not finite."""
+def _round(value: float | None, digits: int = MAX_DIGITS) -> float | None:
+    """Return a number to so many significant digits, whole where it is; None where it is not finite."""
     if value is None or not np.isfinite(value):
         return None
-    rounded = float(f"{value:.{MAX_DIGITS}g}")
+    rounded = float(f"{value:.{digits}g}")
     return int(rounded) if rounded.is_integer() else rounded
 
 

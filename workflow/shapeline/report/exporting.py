@@ -142,7 +142,8 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
         mlflow.log_params(
             {name: _format_value(loaded.settings.get(name)) for name in ("features", "reference", "value", "budget")}
         )
-        mlflow.log_metrics({"instances": len(loaded.instances)} | _model_metrics(loaded.model_card))
+        tested = {name: loaded.model_card.get(name) for name in ("test_accuracy", "test_r2")}
+        mlflow.log_metrics({"instances": len(loaded.instances)} | {k: v for k, v in tested.items() if v is not None})
         for file in (executed.with_suffix(".html"), executed, Path(parameters["metrics"] or ".")):
             if file.is_file():
                 mlflow.log_artifact(str(file))
@@ -158,10 +159,6 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
 
 def _format_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _model_metrics(card: dict) -> dict[str, float]:
-    return {name: card[name] for name in ("test_accuracy", "test_r2") if card.get(name) is not None}
 
 
 def _collect_metrics(tables: dict[str, pd.DataFrame], method: str) -> dict[str, float]:

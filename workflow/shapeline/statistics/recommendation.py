@@ -78,7 +78,7 @@ class Recommendation:
             return f"{self.n} instances are too few; explain at least {self.needed:.0f} more"
         if self.outcome == "best":
             following = self.bounds.iloc[1]
-            ends = f"by {following['low']:.3g} to {following['high']:.3g}{unit} (simultaneous 95 % CI)"
+            ends = f"by {_format(following['low'])} to {_format(following['high'])}{unit} (simultaneous 95 % CI)"
             return f"every other method{among} is significantly worse; the next is {following.name}, {ends}"
         if self.outcome == "undecided":
             range_text = f"The {_name_margin(self, unit)}"
@@ -286,18 +286,21 @@ def _state_bound(advice: Recommendation, unit: str, among: str) -> str:
     best = f"the best method{among}"
     if not behind > 0:
         return f"no other method{among} is better (upper simultaneous 95 % bound 0{unit}; {_name_margin(advice, unit)})"
-    reason = f"non-inferior to {best}, at most {behind:.3g}{unit} worse"
+    reason = f"non-inferior to {best}, at most {_format(behind)}{unit} worse"
     if advice.entry == advice.bounds.index[0]:
-        reason = f"it has the best mean{among}, and no other method is better by more than {behind:.3g}{unit}"
+        reason = f"it has the best mean{among}, and no other method is better by more than {_format(behind)}{unit}"
     return f"{reason} (upper simultaneous 95 % bound; {_name_margin(advice, unit)})"
+
+
+def _format(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _name_margin(advice: Recommendation, unit: str) -> str:
     """Return the margin and the range of which it is a share."""
     end = "random attribution" if advice.to_random else f"{advice.ends_at}, the worst, since random was not measured"
-    return (
-        f"margin {advice.margin:.3g}{unit}, {100 * advice.share:.3g} % of the range between the best method and {end}"
-    )
+    span = f"{100 * advice.share:.3g} % of the range between the best method and {end}"
+    return f"margin {_format(advice.margin)}{unit}, {span}"
 
 
 def _describe_further_instances(advice: Recommendation) -> str:
