@@ -278,6 +278,14 @@ def test_lost_records_name_files_of_other_settings(default, tmp_path, monkeypatc
     default["experiments"]["digits"]["methods"]["lime"]["ridge"] = 2.0
     with pytest.raises(ShapelineError, match=rf"rm {score} && snakemake"):
         jobs.check_records(validation.load(default))
+    compared = "results/digits/metrics/compared.parquet"
+    other = "results/digits/scores/exact/0-of-1.parquet"
+    scores.write(other, empty, {"settings_digest": digest(jobs.attribute_job(loaded, "digits", "exact"))})
+    scores.write(compared, empty, {"settings_digest": digest(jobs.compare_job(loaded, "digits"))})
+    with pytest.raises(ShapelineError, match=rf"1 output\(s\).*\n  rm {score} {compared} && snakemake"):
+        jobs.check_records(validation.load(default))  # the comparison, too: Snakemake would keep it as it is
+    os.unlink(compared)
+    os.unlink(other)
     record = jobs.find_record(score)
     record.parent.mkdir(parents=True)
     record.touch()  # empty, as a full disk leaves it: Snakemake passes over it

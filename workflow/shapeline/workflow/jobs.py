@@ -140,11 +140,35 @@ def list_expected_outputs(config: Config) -> Iterator[tuple[str, dict]]:
 
 def _list_experiment_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
     """Yield the outputs and settings of the jobs of one experiment."""
-    yield from _list_model_jobs(config, experiment)
+    for list_stage in (_list_model_jobs, _list_score_jobs, _list_result_jobs):
+        yield from list_stage(config, experiment)
+
+
+def _list_model_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
+    """Yield the outputs and settings of the jobs on an experiment's data, models and instances, in this order."""
+    definition = config.experiments[experiment]
+    model = definition.model
+    for dataset in runs.list_datasets(config, experiment):
+        yield runs.list_prepared_files(dataset)["card"], prepare_job(config, dataset)
+    if model:
+        yield runs.name_model_files(config, model)["card"], train_job(config, model)
+    for variant in runs.list_variants(config, experiment):
+        yield runs.name_model_files(config, f"{model}@{variant}")["card"], randomise_job(config, model, variant)
+    for number in range(1, definition.training_seeds):
+        yield runs.name_model_files(config, runs.name_training(model, number))["card"], train_job(config, model, number)
+    yield f"{config.results}/{experiment}/instances.parquet", select_job(config, experiment)
+
+
+def _list_score_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
+    """Yield the files of values and scores of an experiment's methods, with the settings of their jobs."""
     for entry in runs.list_all_entries(config, experiment):
         job = attribute_job(config, experiment, entry)
         yield from ((path, job) for path in runs.list_value_files(config, experiment, entry))
         yield from ((path, job) for path in runs.list_score_files(config, experiment, entry))
+
+
+def _list_result_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
+    """Yield the files of measurements and comparisons, and the page, with the settings of their jobs."""
     by_model, by_scores = (
         measure_jobs(config, experiment, metrics(config, experiment))
         for metrics in (runs.list_model_metrics, runs.list_score_metrics)
@@ -159,21 +183,6 @@ def _list_experiment_jobs(config: Config, experiment: str) -> Iterator[tuple[str
     for path in runs.list_compared_files(config, experiment):
         yield path, compare_job(config, experiment)
     yield f"{config.results}/reports/{experiment}.ipynb", report_job(config, experiment)
-
-
-def _list_model_jobs(config: Config, experiment: str) -> Iterator[tuple[str, dict]]:
-    """Yield the outputs and settings of the jobs on an experiment's data, models and instances."""
-    definition = config.experiments[experiment]
-    model = definition.model
-    for dataset in runs.list_datasets(config, experiment):
-        yield runs.list_prepared_files(dataset)["card"], prepare_job(config, dataset)
-    if model:
-        yield runs.name_model_files(config, model)["card"], train_job(config, model)
-    yield f"{config.results}/{experiment}/instances.parquet", select_job(config, experiment)
-    for variant in runs.list_variants(config, experiment):
-        yield runs.name_model_files(config, f"{model}@{variant}")["card"], randomise_job(config, model, variant)
-    for number in range(1, definition.training_seeds):
-        yield runs.name_model_files(config, runs.name_training(model, number))["card"], train_job(config, model, number)
 
 
 def fetch_settings(source: str, file: str) -> dict:
@@ -326,12 +335,28 @@ def check_records(config: Config) -> None:
         if os.path.exists(path) and not _is_recorded(path, settings) and _read_stored_digest(path) != digest(settings)
     ]
     if stale:
+        there = [path for path in _list_dependents(config, set(stale)) if os.path.exists(path)]
         raise ShapelineErrors(
             f".snakemake: there is no true record of {len(stale)} output(s) that were made with other settings, "
             "or by other "
             f"code, than are here now: {', '.join(stale)}; remake them and what depends on them with:\n"
-            f"  rm {' '.join(stale)} && snakemake --cores all"
+            f"  rm {' '.join(dict.fromkeys([*stale, *there]))} && snakemake --cores all"
         )
+
+
+def _list_dependents(config: Config, stale: set[str]) -> Iterator[str]:
+    """Yield the outputs that depend on stale ones; Snakemake does not remake an output whose input is missing."""
+    if f"{config.results}/accuracy/errors.parquet" in stale:
+        yield f"{config.results}/reports/accuracy.ipynb"
+    for experiment in config.experiments:
+        before, methods, results = (
+            [path for path, _ in list_stage(config, experiment)]
+            for list_stage in (_list_model_jobs, _list_score_jobs, _list_result_jobs)
+        )
+        outputs = [*before, *methods, *results]
+        if first := next((number for number, path in enumerate(outputs, 1) if path in stale), 0):
+            # no method depends on another
+            yield from results if len(before) < first <= len(before) + len(methods) else outputs[first:]
 
 
 def find_untrusted(config: Config) -> Iterator[str]:
