@@ -8,6 +8,7 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -553,3 +554,13 @@ def test_a_configuration_that_is_missing_is_one_line(action, capsys):
     assert command.main([action, "--configfile", "none.yaml"]) == 1
     said = capsys.readouterr().err
     assert "none.yaml: there is no such file; give the path of a configuration" in said and said.count("\n") == 1
+
+
+def test_each_untrusted_file_is_a_line(default, monkeypatch):
+    """The Snakefile ends with these lines before any job."""
+    monkeypatch.setattr(command.jobs, "check_records", lambda config: None)
+    monkeypatch.setattr(command.jobs, "find_untrusted", lambda config: iter(["a.skops: no", "b.skops: no"]))
+    workflow = SimpleNamespace(is_main_process=True, basedir=".", configfiles=[], overwrite_configfiles=[])
+    with pytest.raises(SystemExit) as ended:
+        command.read_config(default, workflow)
+    assert ended.value.code == "a.skops: no\nb.skops: no"

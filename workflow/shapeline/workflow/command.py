@@ -25,7 +25,7 @@ from shapeline import __version__
 from shapeline.config.types import Config
 from shapeline.config.validation import check_files, check_frameworks, load
 from shapeline.datasets.sources import names_function
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, ShapelineErrors
 from shapeline.files import format_bytes
 from shapeline.fork_server import server as fork_server
 from shapeline.workflow import init_config, job_environment, jobs, messages, runs
@@ -61,7 +61,7 @@ def read_config(raw: dict, workflow: Any) -> Config:
         if workflow.is_main_process:  # a job on a cluster reads the configuration again
             jobs.check_records(config)
             if untrusted := list(jobs.find_untrusted(config)):
-                raise ShapelineError("\n".join(untrusted))
+                raise ShapelineErrors(untrusted)
     except ShapelineError as error:
         sys.exit(f"{error}")
     messages.TARGETS.update(config.experiments)
@@ -70,10 +70,8 @@ def read_config(raw: dict, workflow: Any) -> Config:
 
 def start_run(config: Config, workflow: Any, gpus: int) -> str:
     """Check frameworks, show what a user should know, and return a prefix of the jobs' shell commands, or ''."""
-    needed, visible = (
-        list(workflow.dag.needrun_jobs()),
-        config.device != "cpu" and job_environment.list_visible_devices(),
-    )
+    needed = list(workflow.dag.needrun_jobs())
+    visible = config.device != "cpu" and job_environment.list_visible_devices()
     try:
         if not workflow.deployment_settings.deployment_method:  # otherwise each rule has its own environment
             check_frameworks(config, {job.wildcards.get("experiment") for job in needed})

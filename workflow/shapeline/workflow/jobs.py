@@ -338,8 +338,7 @@ def check_records(config: Config) -> None:
         there = [path for path in _list_dependents(config, set(stale)) if os.path.exists(path)]
         raise ShapelineErrors(
             f".snakemake: there is no true record of {len(stale)} output(s) that were made with other settings, "
-            "or by other "
-            f"code, than are here now: {', '.join(stale)}; remake them and what depends on them with:\n"
+            f"or by other code, than are here now: {', '.join(stale)}; remake them and what depends on them with:\n"
             f"  rm {' '.join(dict.fromkeys([*stale, *there]))} && snakemake --cores all"
         )
 
