@@ -12,6 +12,7 @@ from torch import nn
 import shapeline
 from shapeline.attribution.run import Options, attribute
 from shapeline.errors import ShapelineError
+from shapeline.games import torch_execution
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
@@ -352,6 +353,46 @@ def test_several_labels_and_classes_do_not_mix_in_the_workflow(tmp_path):
         model.log_probs(X)
     with pytest.raises(ShapelineError, match="a Two takes 2 inputs"):
         architectures.for_dataset({"source": f"{source}:two", "seed": 1}, card)
+
+
+def build_scaled(framework):
+    """Return a network of images whose logits are times its attribute `scale`, which is no weight."""
+    torch.manual_seed(0)
+    if framework == "torch":
+
+        class Scaled(nn.Sequential):
+            scale = 1.0
+
+            def forward(self, rows):
+                return self.scale * super().forward(rows)
+
+        return Scaled(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)).eval()
+    keras = pytest.importorskip("keras")
+    keras.utils.set_random_seed(0)
+
+    class Scaled(keras.Sequential):
+        scale = 1.0
+
+        def call(self, rows, **options):
+            return self.scale * super().call(rows, **options)
+
+    return Scaled([keras.Input((6, 6, 1)), keras.layers.Flatten(), keras.layers.Dense(3)])
+
+
+@pytest.mark.parametrize("framework", ["torch", "keras"])
+def test_a_network_that_changed_since_is_explained_as_it_is_now(framework, monkeypatch):
+    images = np.random.default_rng(0).random((2, 1, 6, 6), dtype=np.float32)
+    images = images if framework == "torch" else images.transpose(0, 2, 3, 1)
+    # ONNX Runtime holds a copy of the network, as other backends do of some.
+    monkeypatch.setitem(torch_execution.ORDER, "cpu", ("onnx",))
+    settings = {"features": {"kind": "patch", "size": 3}, "reference": "zero", "outputs": "logits"}
+    changed, fresh = build_scaled(framework), build_scaled(framework)
+    for method in ("saliency", "shapley"):
+        shapeline.explain(changed, images, method, **settings)
+    changed.scale = fresh.scale = 5.0
+    for method in ("saliency", "shapley"):
+        found, expected = (shapeline.explain(net, images, method, **settings).scores for net in (changed, fresh))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("framework", ["torch", "keras"])

@@ -31,6 +31,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
 from shapeline.models import adapters
 from shapeline.models.classifier import OUTPUTS, PROBES, Classifier, function_predictions, function_probabilities
+from shapeline.models.classifier import backend as import_framework
 from shapeline.report.formatting import format_count
 from shapeline.seeds import seed_of
 
@@ -149,6 +150,8 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     if wanted.outputs not in (None, *OUTPUTS):
         raise ShapelineError(f"explain: outputs is {wanted.outputs!r}; give 'probabilities' or 'logits'")
     classifier = given.classifier(adapters.wrap(model, "regression" if of_regression else wanted.outputs))
+    if classifier.framework == "tensorflow":
+        import_framework(classifier.framework).drop_if_changed(classifier.module, given.inputs)
     chosen = _choose_features(given) if wanted.features is None else wanted.features
     buckets_of_inputs = (
         [(given_features, np.arange(len(given.inputs)))] if given_features else _group_by_features(chosen, given)
@@ -291,12 +294,13 @@ def _join_groups(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Re
 
 
 def _calibrate_backend(model: Classifier, inputs: np.ndarray, reference: Reference) -> ExecutionBackend:
-    """Return the calibrated backend, once per model object and input shape; functions get large batches."""
+    """Return the calibrated backend, once per model and input shape while it fits; functions get large batches."""
     rows = MAX_BATCH_ROWS["function"] if model.framework == "function" else calibration.limit_rows(model, reference)
     if rows:
         return ExecutionBackend("plain", rows)
     cached = _BACKENDS.setdefault(model.module, {})
-    if inputs.shape[1:] not in cached:
+    backend = cached.get(inputs.shape[1:])
+    if backend is None or not calibration.is_current(backend, model, inputs, reference):
         cached[inputs.shape[1:]] = calibration.calibrate(model, inputs[:64], reference)
     return cached[inputs.shape[1:]]
 

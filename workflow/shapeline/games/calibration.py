@@ -16,7 +16,7 @@ from shapeline.games.features import Features, build
 from shapeline.games.game import Game, as_array, share_reference
 from shapeline.games.references import Reference
 from shapeline.games.windows import MAX_WIDTH
-from shapeline.models.classifier import Classifier
+from shapeline.models.classifier import PREPARED, Classifier
 
 log = logging.getLogger(__name__)
 MAX_PATCH_ROWS = 1024  # rows per call of a module that batches them by their number of kept patches
@@ -71,6 +71,29 @@ def prefer_graph(
 
 def _evaluate(model: Classifier, rows: np.ndarray) -> np.ndarray:
     return model.predict(rows)[:, None] if model.task == "regression" else model.log_probs(rows)
+
+
+def is_current(
+    backend: execution.ExecutionBackend, model: Classifier, inputs: np.ndarray, reference: Reference
+) -> bool:
+    """Return whether a backend calibrated before gives the first row's outputs of the model as it is now.
+
+    Its device, attributes or hooks may have changed since; if it is not, what was prepared for the model is dropped.
+    """
+    row, regression = as_array(inputs)[:1], model.task == "regression"
+    expected = _evaluate(model, row)
+    target = expected.argmax(axis=1)
+    whole = Features("whole", (1,), np.zeros(row.shape[1:], np.int32))
+    value = "prediction" if regression else "log_probability"
+    game = Game(model, share_reference(reference, row), whole, value, backend)
+    try:
+        found = game.values(row, np.ones((1, 1), bool), None if regression else target)
+    except (execution.BackendRefused, MethodFailure, RuntimeError):
+        found = np.full((1, 1), np.nan)
+    if measure_difference(found, expected[:, target]) <= execution.TOLERANCE:
+        return True
+    PREPARED.pop(model.module, None)
+    return False
 
 
 def limit_rows(model: Classifier, reference: Reference) -> int | None:

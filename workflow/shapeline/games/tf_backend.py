@@ -31,7 +31,7 @@ from shapeline.games.game import (
 )
 from shapeline.games.references import Reference
 from shapeline.memory import halve
-from shapeline.models.classifier import Classifier, ModelFailure, call
+from shapeline.models.classifier import PREPARED, Classifier, ModelFailure, call
 from shapeline.models.keras_models import check_logits, tf, threads
 
 BACKENDS = ("plain", "compiled")  # in the order of their trials; compiled: by XLA
@@ -44,7 +44,6 @@ MAX_HALVINGS = 4  # of a batch for the last rows of a block; each size needs ano
 STEP = 4  # ratio of successive candidate batches; each needs a trace, and rates change little between them
 SEARCH_SECONDS = 0.6 * CALIBRATION_SECONDS  # of the first round; the rest compares the fastest candidates in turns
 TIMING_SECONDS = 0.05  # per timed batch
-_STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def values(
@@ -208,7 +207,7 @@ def _build_step(
     module, backend: str, shape: tuple[int, ...], dtype: np.dtype, size: int, direct: bool
 ) -> Callable[..., tf.Tensor]:
     """Return the compiled function that fills `size` rows and runs the model; direct: masks are of cells."""
-    steps = _STEPS.setdefault(module, {})
+    steps = PREPARED.setdefault(module, {})
     key = (backend, shape, np.dtype(dtype), size, direct)
     if key in steps:
         return steps[key]

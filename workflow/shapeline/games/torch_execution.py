@@ -16,7 +16,7 @@ from shapeline.games.features import Features
 from shapeline.games.game import PREDICTION
 from shapeline.memory import halve
 from shapeline.models import onnx_graph, torch_models
-from shapeline.models.classifier import Classifier, call, function_log_probs, function_predictions
+from shapeline.models.classifier import PREPARED, Classifier, call, function_log_probs, function_predictions
 from shapeline.models.onnx_graph import Refused
 from shapeline.models.torch_models import check_logits, evaluation_mode, find_device, normalise
 
@@ -58,7 +58,7 @@ def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> C
     module = model.module
     if backend.name == "plain":
         return lambda rows: check_logits(call(module, rows, name), len(rows), name, model.task)
-    prepared = _PREPARED.setdefault(module, {})
+    prepared = PREPARED.setdefault(module, {})
     key = (backend.name, rows.shape[1:])
     state = tuple(
         (tensor.data_ptr(), 0 if tensor.is_inference() else getattr(tensor, "_version", object()))
@@ -71,9 +71,6 @@ def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> C
         except (BackendRefused, Refused) as refusal:
             raise BackendRefused(f"engine: '{name}' cannot take the backend '{backend.name}': {refusal}") from refusal
     return prepared[key][1]
-
-
-_PREPARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def _convert_channels_last(module: torch.nn.Module, rows: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -17,7 +17,7 @@ from shapeline.gradients.methods import (
     halve_on_memory_error,
     score_maps,
 )
-from shapeline.models.classifier import Classifier
+from shapeline.models.classifier import PREPARED, Classifier
 from shapeline.models.keras_models import iterate_layers, keras, normalise, tf
 
 
@@ -47,11 +47,10 @@ def _embed(model: Classifier, rows: np.ndarray, tokens: bool) -> np.ndarray:
 
 def _trace_step(model: Classifier, inputs: np.ndarray, tokens: bool) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
     """Return the traced step from points, targets and ids to (∂ log p_target / ∂points, log p_target in float64)."""
-    steps = _STEPS.setdefault(model.module, {})
-    shape = _embed(model, inputs[:1], tokens).shape[1:]
-    task = model.task
-    if (tokens, shape, task) in steps:
-        return steps[tokens, shape, task]
+    steps, shape, task = PREPARED.setdefault(model.module, {}), _embed(model, inputs[:1], tokens).shape[1:], model.task
+    key = ("gradient", tokens, shape, task)
+    if key in steps:
+        return steps[key]
     alive = weakref.ref(model.module)
     of_tokens = [tf.TensorSpec([None, *inputs.shape[1:]], tf.int32)] if tokens else []
 
@@ -64,11 +63,8 @@ def _trace_step(model: Classifier, inputs: np.ndarray, tokens: bool) -> Callable
             log_probs = tf.gather(normalise(logits, task), target, batch_dims=1)
         return tape.gradient(log_probs, points), log_probs
 
-    steps[tokens, shape, task] = step
+    steps[key] = step
     return step
-
-
-_STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expected_gradients, smooth_grad = bind(
@@ -106,10 +102,10 @@ def grad_cam(
 
 def _trace_cam(model: Classifier, name: str, layer: keras.layers.Layer, shape: tuple[int, ...]) -> Callable:
     """Return the traced step from images and targets to the layer's weighted maps (n, height, width), or None."""
-    steps = _CAM_STEPS.setdefault(model.module, {})
-    task = model.task
-    if (name, shape, task) in steps:
-        return steps[name, shape, task]
+    steps, task = PREPARED.setdefault(model.module, {}), model.task
+    key = ("maps", name, shape, task)
+    if key in steps:
+        return steps[key]
     alive, alive_layer = weakref.ref(model.module), weakref.ref(layer)
     axes = (2, 3) if getattr(layer, "data_format", None) == "channels_first" else (1, 2)
 
@@ -126,7 +122,7 @@ def _trace_cam(model: Classifier, name: str, layer: keras.layers.Layer, shape: t
         weights = tf.reduce_mean(gradient, axes, keepdims=True)
         return tf.reduce_sum(weights * outputs[0], 6 - sum(axes))  # over the remaining axis: 3 or 1
 
-    steps[name, shape, task] = step
+    steps[key] = step
     return step
 
 
@@ -145,6 +141,3 @@ def _record(layer: keras.layers.Layer, tape: tf.GradientTape) -> Iterator[list[t
         yield outputs
     finally:
         layer.call = call
-
-
-_CAM_STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()

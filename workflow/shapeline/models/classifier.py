@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import math
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -28,6 +29,9 @@ LOG_HALF = float(np.log(0.5))  # log-probability from which on a label is predic
 OUTPUTS = ("logits", "probabilities")
 PROBES = 4  # inputs that decide whether outputs are logits, which nearly always leave [0, 1] there
 PROBE_SCALES = (0.0, -1.0, 0.5, 3.0, -30.0, 30.0, -1e5, 1e5)  # factors of inputs at which logits leave [0, 1]
+# What was traced, exported or copied of a network, by network and then by purpose. Weights are compared or shared;
+# attributes and hooks are not, so each explanation compares a row (`keras_models.drop_if_changed`, `is_current`).
+PREPARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 OUTPUT_TOLERANCE = 1e-3  # of a network's probabilities: of their sum to 1, and of constant outputs
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from shapeline.errors import ShapelineError, first_line, name_type
 from shapeline.models.adapters import find_order
-from shapeline.models.classifier import avoid_triton_crash, check_outputs
+from shapeline.models.classifier import PREPARED, avoid_triton_crash, check_outputs
 from shapeline.models.onnx_graph import FILE, Refused, check_size
 from shapeline.threads import count_processors
 
@@ -450,7 +450,7 @@ def _iterate_outputs(module: keras.Model, inputs: np.ndarray, batch: int) -> Ite
 
 def _compile(module: keras.Model, shape: tuple[int, ...], dtype: np.dtype) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return the module in evaluation mode as a compiled function of one shape, cached while the module exists."""
-    functions = _COMPILED.setdefault(module, {})
+    functions = PREPARED.setdefault(module, {}).setdefault("outputs", {})
     if (shape, dtype) not in functions:
         reference = weakref.ref(module)  # a strong reference would keep the module in memory
 
@@ -462,7 +462,17 @@ def _compile(module: keras.Model, shape: tuple[int, ...], dtype: np.dtype) -> Ca
     return functions[shape, dtype]
 
 
-_COMPILED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+def drop_if_changed(module: keras.Model, inputs: np.ndarray) -> None:
+    """Drop what was traced of a module whose attributes or layers have changed since, by the outputs of a row."""
+    for (shape, dtype), function in PREPARED.get(module, {}).get("outputs", {}).items():
+        if shape[1:] == inputs.shape[1:]:
+            rows = tf.constant(np.repeat(inputs[:1], shape[0], axis=0).astype(dtype))
+            traced, now = (
+                tf.nest.flatten(outputs)[0].numpy() for outputs in (function(rows), module(rows, training=False))
+            )
+            if traced.shape != now.shape or not np.allclose(traced, now, 1e-3, 1e-5, equal_nan=True):
+                del PREPARED[module]
+            return
 
 
 def state(module: keras.Model) -> dict[str, np.ndarray]:
