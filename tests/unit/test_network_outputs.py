@@ -488,6 +488,12 @@ def test_one_number_of_a_linear_layer_is_no_probability():
     assert found.about.value == "probability"
 
 
+def test_a_thousand_small_logits_do_not_sum_to_one():
+    net = Own(1000, nn.Identity())
+    nn.init.zeros_(net.dense.weight), nn.init.zeros_(net.dense.bias)
+    assert shapeline.explain(net, X[:2], "occlusion", "zero").about.value == "log_probability"
+
+
 def test_whatever_a_network_raises_is_one_line():
     class Dividing(nn.Module):
         def forward(self, rows):
