@@ -235,6 +235,8 @@ def test_an_error_about_a_class_names_the_input():
     rows = np.array([[0.5, 0.1], [1.0, 0.2], [0.0, 0.3], [0.7, 0.4]])
     with pytest.raises(ShapelineError, match=r"instance 2, .*the probability is 0 or 1"):
         shapeline.explain(model, rows, "kernel_shap", background=[[1.0, 1.0]], target="each", value="log_odds")
+    with pytest.raises(ShapelineError, match=r"instance 0, .*the probability is 0 or 1"):  # ∞ − ∞ is NaN
+        shapeline.explain(model, rows, "kernel_shap", background=[[0.0, 1.0], [2.0, 1.0]], value="margin")
 
 
 def test_a_method_that_evaluates_for_each_class_costs_their_sum():
@@ -273,6 +275,28 @@ def test_a_mistake_names_its_argument(pipeline, arguments, words):
     with pytest.raises(ShapelineError, match=words) as failure:
         shapeline.explain(pipeline, **given)
     assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize("method", [None, "predict"])
+def test_an_array_meets_a_data_frame_with_columns_in_another_order(method):
+    """Names decide where both sides have them; rows without names are refused where their order is unknown."""
+    cells, weights = RNG.normal(size=(40, 3)), np.array([1.0, 10.0, 100.0])
+    frame = pd.DataFrame(cells, columns=list("abc"))
+    model = LinearRegression().fit(frame, cells @ weights)
+    model, turned = model if method is None else getattr(model, method), frame[list("cab")]
+    array, baseline, expected = cells[:2], cells[9:], (cells[:2] - cells[9:].mean(axis=0)) * weights
+    for inputs in (array, array.astype(object), turned[:2]):
+        found = shapeline.explain(model, inputs, "shapley", background=turned[9:])
+        np.testing.assert_allclose(found.scores, expected, atol=1e-9)
+    named = shapeline.explain(model, array, "shapley", reference=turned.iloc[9])
+    np.testing.assert_allclose(named.scores, (array - cells[9]) * weights, atol=1e-9)
+    for inputs, given, words in (
+        (turned[:2], {"background": turned[9:].to_numpy()}, "background: it has no column names"),
+        (turned[:2], {"reference": baseline[0]}, "reference: it has no column names"),
+        (array, {"background": baseline, "feature_names": list("cab")}, "feature_names: the model has these columns"),
+    ):
+        with pytest.raises(ShapelineError, match=words):
+            shapeline.explain(model, inputs, "shapley", **given)
 
 
 @pytest.mark.parametrize(
@@ -660,7 +684,15 @@ def test_a_random_model_is_refused():
     def seeded(rows):
         return 1 / (1 + np.exp(-rows.sum(1) - np.random.default_rng(0).normal(0, 0.01)))
 
+    calls = iter(range(100))
+
+    def limited(rows):
+        assert next(calls) % 2, "rate limit"
+        return drawing(rows)
+
     rows = RNG.normal(size=(6, 3))
+    with pytest.raises(ShapelineError, match=r"'limited' fails on one call and not on the next \(rate limit\)"):
+        shapeline.explain(limited, rows)
     with pytest.raises(ShapelineError, match=r"'drawing' returns 0\.\d+ and then 0\.\d+ for one row; make it"):
         shapeline.explain(drawing, rows)
     with pytest.raises(ShapelineError, match="'drawing' returns"):

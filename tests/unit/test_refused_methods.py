@@ -41,7 +41,7 @@ def found(model, method, on_error):
         ("dense", "grad_cam", "'dense' has no convolution"),
         ("dense", "deep_lift", "module '2' of 'dense' is a LayerNorm, which has no rule"),
         ("rounded", "integrated_gradients", "integrated_gradients: the model 'rounded' is not supported, "),
-        ("rounded", "saliency", "saliency: the model 'rounded' is not supported, RuntimeError: "),
+        ("rounded", "saliency", "; use gp_shapley or kernel_shap"),
         ("rounded", "grad_cam", "'rounded' has no convolution"),
         ("function", "integrated_gradients", "'function' is a function, which torch cannot differentiate"),
         ("keras", "deep_lift", "deep_lift: a torch model is needed, and 'keras' is a tensorflow one"),

@@ -446,6 +446,7 @@ def test_a_pipeline_of_columns_is_valued():
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y + 1), "y has the label 3, which is no class"),
         (lambda: games.GlobalImportance(BAYES.fit(X, y), X, y, background=X[:, :2]), "give rows with 4 columns"),
         (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[:2], X), "x has 2 rows; give one"),
+        (lambda: games.UncertaintyExplanation(BAYES.fit(FRAME, y), X[0], FRAME.iloc[:, ::-1]), "names should match"),
         (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[0], X, kind="all"), "kind: there is no 'all'"),
         (lambda: games.GlobalImportance(LinearSVC().fit(X, y), X, y), "LinearSVC gives no probabilities; wrap it"),
         (lambda: games.GlobalImportance(Ridge(), X, y), "not fitted"),

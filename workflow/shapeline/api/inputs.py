@@ -131,8 +131,9 @@ def read(
     if isinstance(inputs, pd.Series):
         inputs = _convert_series(inputs, model, background)
     if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUSTmM":
-        names = _check_names(feature_names, inputs.shape[1]) or [f"column {index}" for index in range(inputs.shape[1])]
-        other_rows = background, _find_rows(reference)
+        width = inputs.shape[1]
+        names = _check_names(model, feature_names, width) or [f"column {index}" for index in range(width)]
+        other_rows = _order_cells("background", background, model), _order_cells("reference", reference, model)
         return _read_table(
             None, _build_frame("inputs", inputs, names), *other_rows, _find_common_type(inputs, *other_rows)
         )
@@ -155,7 +156,8 @@ def read(
         return Inputs("text", ids, words, range(len(ids)), card, owners=owners)
     if cutter is not None:
         raise ShapelineError("explain: tokenizer: is of texts; give as inputs a text or a list of texts")
-    return _read_array(model, inputs, (background, _find_rows(reference)), tokens, features, feature_names)
+    other_rows = _order_cells("background", background, model), _order_cells("reference", reference, model)
+    return _read_array(model, inputs, other_rows, tokens, features, feature_names)
 
 
 def refuse_unordered(what: str, names: object) -> None:
@@ -213,6 +215,16 @@ def _find_rows(reference: object) -> Any:
     return None if isinstance(reference, str | dict) else _unwrap("reference", reference)
 
 
+def _order_cells(what: str, given: object, model: object) -> Any:
+    """Return rows beside an array, those of a data frame in the order of the columns that the model was fitted on."""
+    rows, fitted = _find_rows(given), find_columns(model)
+    if isinstance(rows, pd.Series) and fitted is not None and set(fitted) <= set(rows.index):
+        rows = rows.to_frame().T
+    if not isinstance(rows, pd.DataFrame):
+        return rows
+    return _select_columns(what, rows, find_fitted_columns(model, rows.columns)).to_numpy()
+
+
 def _convert_series(series: pd.Series, model: object, background: object) -> Any:
     """Return a Series as one row of a table where its index names columns, else as texts or one row of numbers."""
     fitted = find_columns(model)
@@ -250,7 +262,8 @@ def _read_table(
     model: object, inputs: pd.DataFrame, background: Any, reference: Any, dtype: np.dtype | None = None
 ) -> Inputs:
     """Return a table's inputs, in the columns that the model was fitted on; dtype: None for a data frame."""
-    inputs = _select_columns("inputs", inputs, find_fitted_columns(model, inputs.columns))
+    order, inputs = inputs.columns, _select_columns("inputs", inputs, find_fitted_columns(model, inputs.columns))
+    is_reordered = [name for name in order if name in inputs] != list(inputs.columns)
     is_network = adapters.find_framework(model) is not None
     names = list(map(str, inputs.columns))
     if len(set(names)) < len(names):
@@ -261,6 +274,9 @@ def _read_table(
     rows = {"inputs": inputs}
     for what, given in (("background", background), ("reference", reference)):
         is_untyped = dtype is None and not isinstance(given, pd.DataFrame)  # columns have lost their types
+        if is_reordered and given is not None and not isinstance(given, pd.DataFrame | pd.Series):
+            reason = "it has no column names, and the inputs' order is not the model's"
+            raise ShapelineError(f"explain: {what}: {reason}; give a data frame")
         given = given.to_frame().T if isinstance(given, pd.Series) else _build_frame(what, given, list(inputs.columns))
         if given is not None:
             given = _select_columns(what, given, list(inputs.columns))
@@ -338,7 +354,7 @@ def _unify_columns(what: str, name: object, ours: pd.Series, theirs: pd.Series) 
         )
     if is_number != is_other:
         raise ShapelineError(
-            f"explain: {what}: the column '{name}' holds {kinds[1]} values, first {theirs.iloc[0]!r} in row 0, and the "
+            f"explain: {what}: the column '{name}' holds {kinds[1]} values, first '{theirs.iloc[0]}' in row 0, and the "
             f"inputs' {kinds[0]} values; give rows of one type"
         )
     common = np.promote_types(ours.dtype, theirs.dtype) if all(map(_is_plain, (ours, theirs))) else object
@@ -413,7 +429,7 @@ def _read_array(
     kind = "text" if tokens else {1: "table", 3: "image"}.get(len(shape), "array")
     card: dict = {"input_shape": list(shape), **({} if kind == "array" else {"kind": kind})}
     if kind == "table":
-        names = _check_names(feature_names, shape[0]) or _find_fitted_names(model, shape[0])
+        names = _check_names(model, feature_names, shape[0]) or _find_fitted_names(model, shape[0])
         card |= {"feature_names": names} if names else {}
     elif feature_names is not None:
         raise ShapelineError("explain: feature_names: are of the columns of a table; leave them out")
@@ -449,13 +465,16 @@ def _check_images(what: str, rows: np.ndarray) -> None:
         raise ShapelineError(f"explain: {what}: the image at position {index} holds NaN; give numbers")
 
 
-def _check_names(feature_names: Sequence[str] | None, columns: int) -> list[str]:
+def _check_names(model: object, feature_names: Sequence[str] | None, columns: int) -> list[str]:
     if feature_names is None:
         return []
     refuse_unordered("feature_names", feature_names)
     names = [str(name) for name in feature_names]
     if len(set(names)) < len(names) or len(names) != columns:
         raise ShapelineError(f"explain: feature_names: has {len(names)} names; give {columns}, each once")
+    fitted = _find_fitted_names(model, columns)
+    if names != fitted and set(names) == set(fitted):
+        raise ShapelineError("explain: feature_names: the model has these columns in another order; give a data frame")
     return names
 
 

@@ -120,6 +120,11 @@ def query_outputs(
         predictions = ask(inputs)
         twice = [ask(inputs[:REPEATED_ROWS]) for _ in range(2)]
     except ModelFailure as error:
+        if not _fails(ask, inputs):
+            raise ShapelineError(
+                f"explain: model '{classifier.architecture}' fails on one call and not on the next "
+                f"({first_line(error.__cause__ or error)}); repeat failed calls within the model"
+            ) from error
         row = _find_failing_row(ask, inputs)
         where = f"{what} of shape {inputs.shape}" if row is None else _name_row(inputs, row, what, background)
         raise build_failure(classifier, inputs, where, error.__cause__) from error
@@ -147,14 +152,17 @@ def build_function(classifier: Classifier) -> Callable[[np.ndarray], np.ndarray]
     return classifier.log_probs
 
 
+def _fails(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> bool:
+    try:
+        ask(inputs)
+    except ShapelineError:
+        return True
+    return False
+
+
 def _find_failing_row(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> int | None:
     """Return the first of a few rows on which the model fails, None where it fails on all."""
-    failed = []
-    for row in range(min(len(inputs), MAX_ROWS)):
-        try:
-            ask(inputs[row : row + 1])
-        except ShapelineError:
-            failed.append(row)
+    failed = [row for row in range(min(len(inputs), MAX_ROWS)) if _fails(ask, inputs[row : row + 1])]
     return failed[0] if failed and len(failed) < len(inputs) else None
 
 
@@ -175,7 +183,9 @@ def build_failure(classifier: Classifier, inputs: np.ndarray, where: str, error:
     single = inputs.ndim == 2 and min(inputs.shape) > 1 and takes_image(classifier, inputs)
     remedy = "for a single image give inputs[None]" if single else "give inputs that the model accepts"
     remedy = "for token ids give features='word'" if "embedding" in reason else remedy
-    remedy = "give a data frame with the columns of its training" if "dataframe" in reason.lower() else remedy
+    of_frames = "dataframe" in reason.lower() or "valid indices" in reason  # of an array's, not of a data frame's
+    remedy = "give a data frame with the columns of its training" if of_frames else remedy
+    remedy = "load the model's weights first" if "meta tensor" in reason else remedy
     remedy = "fit the model first" if type(error).__name__ == "NotFittedError" else remedy
     return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}; {remedy}")
 

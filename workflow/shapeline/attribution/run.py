@@ -381,7 +381,8 @@ def _run_scorer(run: _Run, positions: np.ndarray) -> Answer:
         if is_out_of_memory(error):
             raise MethodFailure("out of memory", f"{name}: {first_line(error)}") from error
         raise reject(
-            f"{name}: the model '{model.architecture}' is not supported, {type(error).__name__}: {first_line(error)}"
+            f"{name}: the model '{model.architecture}' is not supported, {type(error).__name__}: "
+            f"{first_line(error).rstrip('.')}; use gp_shapley or kernel_shap"
         ) from error
     return Answer(scores, evaluations, *(details or [{}]))
 

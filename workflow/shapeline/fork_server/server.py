@@ -129,7 +129,9 @@ def _serve_kind(folder: str, sockets: dict[str, socket.socket], root: str, kind:
         ready = select.select([sys.stdin, *own_sockets.values(), *servers, *running, *waiting], [], [], timeout)[0]
         if sys.stdin in ready or not ready:
             if kind == BASE:
-                _remove(folder)
+                import shutil
+
+                shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)
         for ended in [file for file in servers if file in ready]:  # the next request starts another
             os.waitid(os.P_PIDFD, ended, os.WEXITED)
@@ -177,12 +179,6 @@ def _import(kind: str, root: str) -> None:
                 importlib.import_module(name)
         sys.path.remove(root)
     gc.freeze()  # else garbage collection copies all pages into every fork
-
-
-def _remove(folder: str) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _close(running: dict[int, tuple[int, socket.socket]], servers, sockets) -> None:

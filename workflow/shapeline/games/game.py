@@ -288,7 +288,7 @@ def check_finite(game, block: np.ndarray, start: int, first: int) -> None:
     row, column = index[:2]
     model, output = game.model, block[tuple(index)]
     where = f"engine: model '{model.architecture}', instance {{instance}}, coalition {first + column}"
-    if model.framework == "function" and game.value != PREDICTION and not np.isnan(output):
+    if model.framework == "function" and game.value != PREDICTION and (game.value == "margin" or not np.isnan(output)):
         raise ShapelineError(
             f'{where}: the probability is 0 or 1 and has no finite log; use value="probability"', start + row
         )

@@ -26,6 +26,8 @@ class _Removal:
         check_columns(where, rows, background, "background")
         if hasattr(rows, "iloc") and not hasattr(background, "iloc"):
             background = pd.DataFrame(background, columns=rows.columns).astype(rows.dtypes)
+        elif hasattr(background, "iloc") and not hasattr(rows, "iloc"):  # without names the model cannot check orders
+            rows = pd.DataFrame(rows, columns=background.columns)
         self.rows, self.background = rows, background
         n_rows, n_background = rows.shape[0], background.shape[0]
         self.kept = select_rows(rows, np.repeat(np.arange(n_rows), n_background))

@@ -274,7 +274,8 @@ def expected_gradients(
             x, x0 = slope.embed(inputs[instance]), slope.embed(origins[instance, drawn[instance, sample]])
             index = fractions[instance, sample].reshape(-1, *[1] * (x.ndim - 1))
             change = slope.gradient(x0 + index * (x - x0), instance)[0].astype(np.float64) * (x - x0)
-            _add_runs(totals, instance, slope.sum_embeddings(change))
+            distinct, first = np.unique(instance, return_index=True)  # instances ascend
+            totals[distinct] += np.add.reduceat(slope.sum_embeddings(change), first, axis=0)
         values = _evaluate_rows(slope, lambda part: inputs[part], np.arange(n))
         values_of_rows = _evaluate_rows(slope, lambda part: origins[instance_of_row[part], row[part]], instance_of_row)
     scores = pool(totals, game.features) / samples
@@ -340,9 +341,3 @@ def _evaluate_rows(slope: Slope, rows: Callable[[slice], np.ndarray], owners: np
     """Return F (m,) of rows in slices, each with the position of its instance."""
     parts = [slice(first, first + slope.rows) for first in range(0, len(owners), slope.rows)]
     return np.concatenate([slope.gradient(slope.embed(rows(part)), owners[part])[1] for part in parts])
-
-
-def _add_runs(totals: np.ndarray, instance: np.ndarray, added: np.ndarray) -> None:
-    """Add values (m, ...) to the totals of ascending instances (m,)."""
-    distinct, first = np.unique(instance, return_index=True)
-    totals[distinct] += np.add.reduceat(added, first, axis=0)

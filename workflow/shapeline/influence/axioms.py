@@ -126,16 +126,11 @@ def _shrink(influence, breaks, X, labels, broken: CounterExample) -> CounterExam
             return broken
 
 
-def _measure_excess(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return the excess of each feature's difference over the tolerance; inf for non-finite values."""
-    size = np.abs(np.concatenate([actual, expected])).max()
-    excess = np.abs(actual - expected) - RELATIVE * size - ABSOLUTE
-    return np.where(np.isfinite(excess), excess, np.inf)
-
-
 def _compare(before: Labelled, after: Labelled, expected: np.ndarray, change: str) -> CounterExample | None:
     """Return a counter-example where the second influence is not the expected one, (n,); change: in words."""
-    excess = _measure_excess(after.influence, expected)
+    size = np.abs(np.concatenate([after.influence, expected])).max()
+    excess = np.abs(after.influence - expected) - RELATIVE * size - ABSOLUTE
+    excess = np.where(np.isfinite(excess), excess, np.inf)  # a value that is not finite is never within the tolerance
     if excess.max() <= 0:
         return None
     return CounterExample(before, after, change, expected, int(excess.argmax()))

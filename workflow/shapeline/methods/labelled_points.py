@@ -201,17 +201,12 @@ def lime_input(
     d = game.features.d
     drawn = [lime_masks(d, budget, np.random.default_rng(seed_of(seed, instance))) for instance in instances]
     values = game.values(inputs, np.stack(drawn), targets)
-    apart = _measure_distances(game, inputs)
+    # The squared distance by which masking each feature moves an input, the mean over the baseline rows.
+    moved = ((inputs[:, None].astype(np.float64) - game.reference.of(inputs)) ** 2).mean(axis=1)
+    apart = pool(moved, game.features).reshape(len(inputs), -1)
     scores = np.empty((len(inputs), d))
     for row, masks in enumerate(drawn):
         total = apart[row].sum() or 1.0
         weights = np.exp(-(~masks @ apart[row]) / total / sigma**2)
         scores[row] = ridge_readout(masks, weights, ridge) @ values[row]
     return scores, np.array([len(masks) for masks in drawn])
-
-
-def _measure_distances(game: Game, inputs: np.ndarray) -> np.ndarray:
-    """Return the squared distance (n, d) by which masking each feature moves an input; mean over baseline rows."""
-    rows = game.reference.of(inputs)
-    moved = ((inputs[:, None].astype(np.float64) - rows) ** 2).mean(axis=1)
-    return pool(moved, game.features).reshape(len(inputs), -1)

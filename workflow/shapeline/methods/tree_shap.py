@@ -361,8 +361,9 @@ def compose_shapley(
 
 def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
     """Return the estimator of a model: a pipeline from a file, or the object of a bound method."""
-    estimator = module.estimator if isinstance(module, Pipeline) else _find_estimator(module)
-    if estimator is None:
+    owner = getattr(getattr(module, "ask", module), "__self__", None)  # of a bound method
+    estimator = module.estimator if isinstance(module, Pipeline) else owner
+    if estimator is owner and not (hasattr(owner, "get_params") or choose_reader(owner)):
         raise reject(f"{where}: the model is not an estimator such as XGBClassifier; {ALTERNATIVES}")
     classes, outputs = find_classes(estimator), None
     if classes is not None:
@@ -388,12 +389,6 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
             raise reject(f"{where}: {name_type(last)} that is given texts is not read; {ALTERNATIVES}") from error
 
     return Fitted(last, prepare, outputs)
-
-
-def _find_estimator(module: Any) -> Any:
-    """Return the object whose method is the model, also behind a conversion to data frames; None for a function."""
-    estimator = getattr(getattr(module, "ask", module), "__self__", None)
-    return estimator if hasattr(estimator, "get_params") or choose_reader(estimator) else None
 
 
 def find_owners(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray, cells: np.ndarray) -> np.ndarray:

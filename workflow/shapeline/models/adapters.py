@@ -27,6 +27,7 @@ def find_classes(model: Any) -> Sequence | None:
 
 def find_columns(model: Any) -> Sequence[str] | None:
     """Return the columns of the data frame that a model was fitted on; None of arrays."""
+    model = find_owner(model)
     names = getattr(model, "feature_names_in_", None)
     if names is None and hasattr(model, "get_cat_feature_indices"):  # CatBoost's own name for them
         names = model.feature_names_

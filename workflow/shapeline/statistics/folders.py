@@ -49,7 +49,9 @@ def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
     rows = []
     for key, mean in means.iterrows():
         paired = by_instance.loc[key].dropna()
-        row = {**dict(zip(KEYS, key, strict=True)), "better": _find_direction(key), **mean, "shared": len(paired)}
+        _, metric, _, statistic = key
+        better = METRICS[metric].statistics.get(statistic, "") if metric in METRICS else ""
+        row = {**dict(zip(KEYS, key, strict=True)), "better": better, **mean, "shared": len(paired)}
         if len(paired) > 1:
             change = (paired["b"] - paired["a"]).to_numpy()
             low, high = intervals(change[:, None]).loc[0, ["low", "high"]]
@@ -57,11 +59,6 @@ def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
         rows.append(row)
     columns = [*KEYS, "better", "a", "b", "shared", "difference", "low", "high"]
     return pd.DataFrame(rows).reindex(columns=columns)
-
-
-def _find_direction(key: tuple) -> str:
-    _, metric, _, statistic = key
-    return METRICS[metric].statistics.get(statistic, "") if metric in METRICS else ""
 
 
 def _read_measured(folder: Path) -> pd.DataFrame:

@@ -225,18 +225,14 @@ def rate_of_equal_methods(
     if count < 2 or not is_enough(len(repeats), block is not None):
         return EqualMethods(np.nan, np.nan, n, count, "too few repeats or instances.")
     variance, rejected, above = repeats.mean(0).var(), 0, 0
-    for shuffled in _shuffle_repeats(repeats, trials, seed):
+    random, step = np.random.default_rng(seed), max(1, MAX_CELLS // repeats.size)
+    for start in range(0, trials, step):
+        # The repeats of each unit are permuted independently.
+        shuffled = random.permuted(np.broadcast_to(repeats, (min(step, trials - start), *repeats.shape)), axis=2)
         rejected += signed_rank_rejections(shuffled[:, :, 0] - shuffled[:, :, 1]).sum()
         above += (shuffled.mean(1).var(1) >= variance * (1 - 1e-9)).sum()
     rate, together = float(rejected / trials), float((1 + above) / (1 + trials))
     return EqualMethods(rate, together, n, count, _format_sentence(rate, together))
-
-
-def _shuffle_repeats(repeats: np.ndarray, trials: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield batches of trials (., units, repeats), the repeats of each unit permuted independently."""
-    random, step = np.random.default_rng(seed), max(1, MAX_CELLS // repeats.size)
-    for start in range(0, trials, step):
-        yield random.permuted(np.broadcast_to(repeats, (min(step, trials - start), *repeats.shape)), axis=2)
 
 
 def signed_rank_rejections(differences: np.ndarray, level: float = SIGNIFICANCE) -> np.ndarray:

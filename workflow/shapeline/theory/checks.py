@@ -192,7 +192,9 @@ OTHERS: dict[str, Term] = {
     "signed squared differences": lambda away, r, s, label, x: s @ (away * np.abs(away)),
     "mean instead of sum": lambda away, r, s, label, x: s @ away / len(s),
     "nearest point only": lambda away, r, s, label, x: s[r.argmin()] * away[r.argmin()],
-    "points weighted by density": lambda away, r, s, label, x: (s * _sum_kernels(away)) @ away,
+    "points weighted by density": lambda away, r, s, label, x: (
+        (s * np.exp(-((away[:, None] - away) ** 2).sum(-1) / 2).sum(1)) @ away
+    ),
     "points weighted by label agreement": lambda away, r, s, label, x: (s * (s[:, None] == s).mean(1)) @ away,
     "MIM at length 1": lambda away, r, s, label, x: s @ away / np.linalg.norm(s @ away),
     "Parzen": lambda away, r, s, label, x: _compute_parzen(away, r, s),
@@ -263,11 +265,6 @@ def _compute_terms(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
     away = X[1:] - X[0]
     r, s = np.linalg.norm(away, axis=1), labels[1:] * labels[0]
     return np.stack([term(away, r, s, labels[0], X[0]) for term in (*MIM.values(), *OTHERS.values())], axis=1)
-
-
-def _sum_kernels(away: np.ndarray) -> np.ndarray:
-    apart = away[:, None] - away
-    return np.exp(-(apart**2).sum(-1) / 2).sum(1)
 
 
 def _compute_parzen(away: np.ndarray, r: np.ndarray, s: np.ndarray) -> np.ndarray:
