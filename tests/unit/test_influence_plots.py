@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_rgb
 
 from shapeline import influence
 from shapeline import scores as score_files
@@ -20,7 +19,6 @@ from shapeline.gradients.methods import pool
 from shapeline.influence import axioms
 from shapeline.papers import statement_sections as sections_axioms
 from shapeline.report import elements, experiment, rendering, tables
-from shapeline.report.colours import AGAINST, FOR
 from shapeline.report.sections import points as sections_influence
 from shapeline.report.sections import points as sections_points
 from tests.fixtures.result_folder import build as build_of_a_model
@@ -140,9 +138,8 @@ def test_the_page_has_every_section_and_needs_nothing_else(rendered):
 def test_the_page_shows_the_required_figures(rendered):
     page, _ = rendered
     text = shown(page)
-    rows = re.findall(r'<div class="face">.*?</div></div></div>', page)
-    assert len(rows) == 4 and all(row.count("<img") == 7 for row in rows)  # the image, and two of each measure
-    assert len(re.findall(r'<div class="face sweep">', page)) == 2 * 3  # sigma, rho and mu at two images
+    assert page.count('alt="Images, and per measure the influence map') == 1
+    assert page.count('alt="Influence maps by ') == 3  # sigma, rho and mu
     assert "time per vector: parzen (σ)" in text and "data_lime (ρ)" in text and "data_lime (μ)" in text
     assert "Cosine between mim and parzen at 20 instances" in text
     assert "parzen, σ = 1: monotonicity" in text and "mim, 1/r²: continuity" in text
@@ -189,38 +186,20 @@ def test_every_class_has_a_rule(results):
 # --- images -----------------------------------------------------------------------------------------------------
 
 
-def test_blue_is_positive_and_orange_negative_at_the_scale_of_the_map():
-    phi = np.array([[[3.0, -3.0, 0.0, 1.5]]])
-    colours = sections_points.tint_map(phi)[0]
-    assert colours[0] == pytest.approx(to_rgb(FOR), abs=0.01)
-    assert colours[1] == pytest.approx(to_rgb(AGAINST), abs=0.01)
-    assert colours[2].min() > 0.95 and colours[3, 2] > colours[3, 0]
-    assert sections_points.tint_map(1e-9 * phi)[0] == pytest.approx(colours)
-    assert sections_points.tint_map(0 * phi)[0] == pytest.approx(np.broadcast_to(colours[2], (4, 3)))
-
-
-def test_images_are_bright_where_they_are_large_and_move_along_the_influence():
-    image = np.array([[[0.0, 0.5, 1.0]]])
-    assert sections_points._colour(image)[0, :, 0].tolist() == [0, 0.5, 1]
-    moved = sections_points.shift_image(image, np.array([[[1.0, -1.0, 0.0]]]))
+def test_a_shifted_image_moves_along_the_influence():
+    moved = sections_points.shift_image(np.array([[[0.0, 0.5, 1.0]]]), np.array([[[1.0, -1.0, 0.0]]]))
     assert moved[0, 0] == pytest.approx([0.3, 0.2, 1.0])
-    assert sections_points._colour(np.zeros((3, 2, 4))).shape == (2, 4, 3)
 
 
-def test_a_row_has_the_image_and_a_pair_a_measure_with_its_size():
-    image = np.full((1, 4, 4), 0.5)
+def test_each_map_is_above_its_shifted_image_with_its_size():
     phi = np.zeros((1, 4, 4))
     phi[0, 1, 2] = -0.25
-    shown_ = [
-        sections_points.InfluenceMap("mim <1>", phi),
-        sections_points.InfluenceMap("parzen", None),
-        sections_points.InfluenceMap("data_lime", 0 * phi, "nothing near"),
-    ]
-    page = sections_points.image_row(image, "happy\ninstance 7", shown_).data
-    assert page.count("<img") == 5 and page.count("⚠ failed") == 1
-    text = " ".join(shown(page).split())
-    assert text == "happy instance 7 mim &lt;1&gt; ± 0.250 parzen ⚠ failed data_lime ± 0 ⚠ nothing near"
-    assert 'alt="Influence map by mim &lt;1&gt;: happy, instance 7"' in page
+    maps = {"mim $1$": [phi], "parzen": [None], "data_lime": [0 * phi]}
+    drawing = sections_points.draw_shifted(np.full((1, 1, 4, 4), 0.5), ["happy\ninstance 7"], maps)
+    drawing.draw_without_rendering()
+    texts = [text.get_text() for text in drawing.axes[0].texts]
+    assert texts.count("failed") == 2 and [text for text in texts if "±" in text] == ["± 0.250", "± 0"]
+    assert "happy\ninstance 7" in texts and "shifted" in texts
 
 
 def test_a_feature_of_many_cells_has_its_share_in_each():
@@ -244,40 +223,24 @@ def test_a_sweep_is_the_measure_at_each_value():
     np.testing.assert_allclose(parzen.phi[6], influence.parzen(points, X, labels, 5.0))
     np.testing.assert_allclose(mu.phi[0], influence.data_lime(points, X, labels, mu=0.010))
     rows = sections_points.sweep_rows(mu, points.reshape(2, 1, 3, 3), ["one", "two"]).data
-    assert rows.count("<img") == 2 * 21 and "μ = 0.019 ±" in " ".join(shown(rows).split())
+    assert rows.count("<img") == 1 and "no neighbours" not in rows
 
 
 def test_a_width_without_neighbours_is_reported():
     X, labels = np.array([[0.0, 0], [900, 0], [0, 900]]), np.array([0, 1, 0])
     (parzen,) = sections_points.sweep(X[:1], X, labels, labels[:1], ["parzen"])
     assert all(parzen.warned)
-    assert sections_points.sweep_rows(parzen, X[:1].reshape(1, 1, 1, 2), ["one"]).data.count("⚠ no neighbours") == 10
+    rows = sections_points.sweep_rows(parzen, X[:1].reshape(1, 1, 1, 2), ["one"]).data
+    assert "no neighbours at σ = 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5." in rows
 
 
 # --- records ------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_has_values_numbers_and_bars_to_both_sides():
-    page = sections_points.record_table(
-        ["age", "<arrests>", "gang"], ["1.8", "5", "0"], {"mim": np.array([-66.35, 133.28, 0]), "parzen": None}
-    ).data
-    rows = [row for row in page.split("<tbody>")[1].split("</tr>") if "<td>" in row]
-    assert [shown(row).split() for row in rows] == [
-        ["age", "1.8", "−66", "⚠", "failed"],  # the column's decimals
-        ["&lt;arrests&gt;", "5", "133", "⚠", "failed"],
-        ["gang", "0", "0", "⚠", "failed"],
-    ]
-    assert 'class="n" style="width: 24.9%"' in rows[0] and 'class="p" style="width: 50.0%"' in rows[1]
-    assert "<u" not in rows[2]
-
-
-def test_a_long_record_keeps_its_largest_features_in_order():
-    scores = np.zeros(30)
-    scores[[28, 3, 11]] = [5, -4, 1]
-    names = [f"f{place}" for place in range(30)]
-    page = sections_points.record_table(names, names, {"mim": scores}, most=3).data
-    assert re.findall(r"<tr><td>(\w+)</td>", page) == ["f3", "f11", "f28"]
-    assert "27 features with smaller influence" in page
+def test_records_are_heat_tables_of_the_measures_only(results):
+    page = sections_points.points_section(results["table"]).data
+    assert page.count('aria-label="Scores of every feature by every method') == 4
+    assert "Each measure has its own unit." in page and "smaller features not shown" in page
 
 
 def test_values_of_a_record_name_categories():
@@ -349,7 +312,7 @@ def test_sparse_points_are_warned_of_at_the_top_and_beside_their_image(results):
     )
     section = shown(sections_influence.sparse_section(one).data)
     assert "⚠ 1 of 20" in section and "sigma is too small" in section and str(first) in section
-    assert sections_points.points_section(one).data.count("⚠ sigma is too small") == 1
+    assert sections_points.points_section(one).data.count(f"⚠ parzen, instance {first}: sigma is too small.") == 1
     assert "No instance has an empty neighbourhood" in sections_influence.sparse_section(results["image"]).data
 
 

@@ -420,7 +420,7 @@ def test_ceilings_are_marked_on_the_rows_of_hierarchical_methods(rendered):
     frame = figures_localization.select_measured(results)
     drawing = figures_localization.dots(frame, elements.assign_styles(results))
     panels = {axes.get_title(loc="left"): axes for axes in drawing.axes}
-    assert set(panels) == {title for title, _ in figures_localization.PANELS.values()}
+    assert set(panels) == {panel.title for panel in figures_localization.PANELS.values()}
     names = [text.get_text() for text in panels["F1, as published"].get_yticklabels()]
     means = experiment.scalars(frame, "f1")["mean"]
     assert names == list(means.sort_values(ascending=False).index)

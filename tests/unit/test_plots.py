@@ -18,7 +18,6 @@ from shapeline.games import features as feature_kinds
 from shapeline.report import elements, experiment, findings, formatting, tables
 from shapeline.report.elements import HTML
 from shapeline.report.figures import dots, score_maps
-from shapeline.report.figures.dots import errors
 from shapeline.report.figures.lines import curve_panels, curves, error_by_cost
 from shapeline.report.sections import common, images, method_agreement
 from tests.fixtures.result_folder import METHODS, build
@@ -463,7 +462,7 @@ def test_curve_panels_have_one_panel_per_method(results):
 
 
 def test_areas_are_ordered_and_keep_their_intervals(results):
-    figure = drawn(dots.areas(results.metrics["log_odds"], elements.assign_styles(results)))
+    figure = drawn(dots.draw_dots(results.metrics["log_odds"], elements.assign_styles(results), dots.AREAS))
     masking = figure.axes[0]
     names = [text.get_text() for text in masking.get_yticklabels()]
     areas = experiment.scalars(results.metrics["log_odds"], "deletion_auc")
@@ -478,10 +477,12 @@ def test_areas_are_ordered_and_keep_their_intervals(results):
 def test_errors_leave_out_the_exact_values(results):
     frame = results.metrics["error"]
     both = pd.concat([frame, frame[frame["method"] == "lime"].assign(method="exact", mean=0.0)])
-    figure = drawn(errors(both, elements.assign_styles(results), "exact"))
+    figure = drawn(dots.draw_dots(frame, elements.assign_styles(results), dots.ERRORS))
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["RMSE", "Spearman correlation", "Top-k overlap"]
-    names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    assert "exact" not in names and names[0] == "banzhaf" and len(names) == len(METHODS) - 1
+    assert next(text.get_text() for text in figure.axes[0].get_yticklabels()) == "banzhaf"
+    page = common.error_section(dataclasses.replace(results, metrics={**results.metrics, "error": both})).data
+    drawn_methods = set(re.findall('data-method="([^"]*)"', page.partition("</svg>")[0]))
+    assert drawn_methods == {*METHODS} - {"exact"}
 
 
 def test_names_in_the_cost_figure_cover_neither_each_other_nor_the_frame(results):
@@ -499,19 +500,17 @@ def test_maps_are_symmetric_about_zero_and_report_failures():
     images = np.zeros((2, 1, 3, 3))
     values = {"one": [np.array([1.0, 4, -2, 0]), None], "two": [np.zeros(4), np.arange(4.0)]}
     figure = score_maps.heat_maps(images, ["a", "b"], values, [cells, cells])
-    [pictures], [axes] = figure.artists, figure.axes
-    assert len(pictures.tiles) == 5
-    left, bottom, pixels = pictures.tiles[1]  # beside the first image
-    cells = pixels[::-1][np.ix_(*((2 * np.arange(3) + 1) * side // 6 for side in pixels.shape[:2]))]
-    assert (cells == elements.SIGNS((np.array([[1, 1, 4], [1, 1, 4], [-2, -2, 0]]) + 4) / 8, bytes=True)).all()
+    [axes] = figure.axes
+    assert len(axes.images) == 5
+    map_ = axes.images[1]  # beside the first image
+    expected = elements.SIGNS((np.array([[1, 1, 4], [1, 1, 4], [-2, -2, 0]]) + 4) / 8, bytes=True)
+    assert (map_.to_rgba(map_.get_array(), bytes=True) == expected).all()
     texts = [text.get_text() for text in axes.texts]
     assert texts.count("failed") == 1 and texts.count("one") == texts.count("± 4") == 1
     title, below = (next(text for text in axes.texts if text.get_text() == words) for words in ("one", "± 4"))
-    assert title.get_position()[0] == below.get_position()[0]
-    above, under = (figure.get_figheight() - text.get_position()[1] for text in (title, below))
-    inch = elements.DOTS_PER_INCH
-    assert left < title.get_position()[0] * inch < left + pixels.shape[1]
-    assert under * inch < bottom < bottom + len(pixels) < above * inch
+    left, right, bottom, top = map_.get_extent()  # the axes point down
+    assert left < title.get_position()[0] == below.get_position()[0] < right
+    assert title.get_position()[1] < top < bottom < below.get_position()[1]
 
 
 @pytest.mark.parametrize(
@@ -538,26 +537,27 @@ def test_a_tile_is_drawn_where_its_frame_is():
     figure = score_maps.image_grid(["a"], ["b"], lambda _, entry: tiles[entry is not None])
     png = elements._write_png(figure)
     dark = np.asarray(Image.open(io.BytesIO(png)).convert("L")) < 20
-    frame = figure.axes[0].collections[0].get_paths()[0].get_extents()
-    inside = dark[int(frame.y0 * 192) + 3 : int(frame.y1 * 192) - 3, int(frame.x0 * 192) + 3 : int(frame.x1 * 192) - 3]
+    frame = figure.axes[0].patches[0].get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+    rows, columns = (slice(int(low * 192) + 3, int(high * 192) - 3) for low, high in (frame.intervaly, frame.intervalx))
+    inside = dark[::-1][rows, columns]
     assert inside.all() and inside.shape[1] > 1.4 * inside.shape[0] > 100
     assert dark.sum() < 1.2 * inside.size  # beside it stand a name, a title and a word
 
 
 def test_an_image_of_one_row_and_colours_that_are_a_rounding_too_bright_are_drawn():
     shown = [score_maps.Tile(np.ones((1, 900))), score_maps.Tile(np.full((2, 2, 3), 1 + 1e-6))]
-    drawing = score_maps.image_grid(["a"], ["b"], lambda _, entry: shown[entry is not None])
-    [(_, _, line), (_, _, white)] = drawing.artists[0].tiles
-    assert len(line) >= 1 and (white == 255).all() and elements._write_png(drawing)
+    drawing = score_maps.image_grid(["a"], ["$b$"], lambda _, entry: shown[entry == "$b$"])
+    line, white = drawing.axes[0].images
+    assert line.get_array().shape == (1, 900) and (white.get_array() == 1).all() and elements._write_png(drawing)
 
 
 def test_maps_of_many_methods_continue_in_another_block():
     values = {f"method{place}": [np.zeros(4)] for place in range(13)}
     figure = score_maps.heat_maps(np.zeros((1, 3, 2, 2)), ["a"], values, [np.arange(4).reshape(2, 2)])
-    [pictures] = figure.artists
-    assert len(pictures.tiles) == 13 + 2  # the image stands in both blocks
-    wide, high = figure.get_size_inches() * elements.DOTS_PER_INCH
-    boxes = [Bbox.from_bounds(left, bottom, *pixels.shape[1::-1]) for left, bottom, pixels in pictures.tiles]
+    shown = figure.axes[0].images
+    assert len(shown) == 13 + 2  # the image stands in both blocks
+    wide, high = figure.get_size_inches()
+    boxes = [Bbox.from_extents(x0, y0, x1, y1) for x0, x1, y1, y0 in (image.get_extent() for image in shown)]
     assert all(0 <= box.x0 and box.x1 <= wide and 0 <= box.y0 and box.y1 <= high for box in boxes)
     assert not any(overlap(one, other) for place, one in enumerate(boxes) for other in boxes[:place])
 
@@ -578,7 +578,7 @@ def test_the_best_order_is_drawn_and_named_where_it_is_known(results):
     frame, drawn_in = known.metrics["log_odds"], elements.assign_styles(results)
     lines = {line.get_label(): line for line in curves(frame, drawn_in).axes[0].lines}
     assert set(lines["optimal order"].get_ydata()) == {-7.0}
-    dotted = dots.areas(frame, drawn_in).axes[0]
+    dotted = dots.draw_dots(frame, drawn_in, dots.AREAS).axes[0]
     assert [-5.0, -5.0] in [list(line.get_xdata()) for line in dotted.lines]
     assert dotted.patches[0].get_extents().width > 0  # its interval
     table = tables.area_table(known)

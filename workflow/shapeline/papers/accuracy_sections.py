@@ -46,10 +46,8 @@ def errors(measured: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     games = list(measured["game"].unique())
     columns = min(COLUMNS, len(games))
     rows = math.ceil(len(games) / columns)
-    high = 1.1 + 2.1 * rows
-    drawing = Figure(figsize=(WIDTH, high))  # a constrained layout takes two seconds
-    sides = {"left": 0.065, "right": 0.995, "bottom": 1.0 / high, "top": 1 - 0.3 / high}
-    panels = drawing.subplots(rows, columns, squeeze=False, gridspec_kw={**sides, "wspace": 0.35, "hspace": 0.35})
+    drawing = Figure(figsize=(WIDTH, 1.1 + 2.1 * rows), layout="constrained")
+    panels = drawing.subplots(rows, columns, squeeze=False)
     for axes, game in zip(panels.flat, games, strict=False):
         of_game = measured[measured["game"] == game]
         for name, style in styles.items():
@@ -57,14 +55,13 @@ def errors(measured: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
             look = {"linestyle": style.line, "color": style.colour, "markersize": 3.5, "linewidth": 1.2}
             axes.plot(line["times"], line["rmse"], style.marker, label=name, **look)
         axes.set(yscale="log")
-        axes.set_title(game, fontsize=8.5, y=1)  # a fixed y, since automatic placement is slow
+        axes.set_title(game, fontsize=8.5)
         _label_budgets(axes, of_game, "")
     for axes in panels.flat[len(games) :]:
         axes.set_visible(False)
-    handles, names = panels[0, 0].get_legend_handles_labels()
-    drawing.legend(handles, names, loc="lower center", ncols=4)
-    drawing.supxlabel("evaluations / d", fontsize=9.5, color=INK, y=0.6 / high)
-    drawing.supylabel("RMSE", fontsize=9.5, color=INK, x=0.002)
+    drawing.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    drawing.supxlabel("evaluations / d", fontsize=9.5, color=INK)
+    drawing.supylabel("RMSE", fontsize=9.5, color=INK)
     return drawing
 
 

@@ -1,5 +1,8 @@
 """Sections of the theory report, from the measurements of `shapeline.theory`: a summary and a section per statement."""
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
@@ -8,7 +11,7 @@ from shapeline.papers.theory_figures import couplings, finite_weight, hierarchy,
 from shapeline.report.elements import HTML, figure, join_parts, note, pair, table
 from shapeline.report.formatting import number
 from shapeline.report.sections.common import top
-from shapeline.theory.checks import AXIOMS, Checks, Identities, Search, measure_linear_share
+from shapeline.theory.checks import AXIOMS, Checks, Search, measure_linear_share
 from shapeline.theory.estimators import ESTIMATORS, ROUNDING, Approximation
 from shapeline.theory.visited_nodes import Hierarchy
 
@@ -31,7 +34,7 @@ def header(checks: Checks) -> HTML:
         "hold as printed": len(rows) - len(failed),
         "hold once corrected": sum(row["corrected"].startswith("holds") for row in failed),
         "bounds checked, one per feature": number(sum(_count_cases(checks, key)[1] for key in ESTIMATORS)),
-        "efficient estimators": f"{sum(row.random < ROUNDING for row in estimators)} of {len(estimators)}",
+        "efficient estimators": f"{sum(row['any game'] < ROUNDING for row in estimators)} of {len(estimators)}",
     }
     return top("Theory: statements of the papers, checked numerically", (), _list_headlines(checks), facts)
 
@@ -62,22 +65,24 @@ def _measure_uncoupled(runs: dict[int, list[Approximation]], key: str) -> float:
 
 def summary(checks: Checks) -> HTML:
     """Return a row per statement: as printed, and as corrected where necessary."""
-    statements, expectations = pd.DataFrame(_list_statements(checks)), checks.identities.expectations
+    statements, expectations = pd.DataFrame(_list_statements(checks)), checks.expectations
     return join_parts(
         table(statements, text=list(statements.columns)),
         note(
             "In brackets: the largest discrepancy, for random games with values of order 1; for a bound, the largest "
             "error as a share of the bound. ⚠: the statement fails as printed. (7), (8) and (9) are the conditional, "
             "the marginal and the plug-in value of a coalition. For dependent features (7) and (8) differ by "
-            f"{number(expectations.dependent, 2)}; for a model that is not linear (8) and (9) differ by "
-            f"{number(expectations.curved, 2)}."
+            f"{number(expectations['dependent'], 2)}; for a model that is not linear (8) and (9) differ by "
+            f"{number(expectations['curved'], 2)}."
         ),
     )
 
 
 def _list_statements(checks: Checks) -> list[dict[str, str]]:
     kernel = checks.kernel.comparisons
-    symmetric = max(max(row.closed, row.paired, row.design) for row in checks.charnes)
+    symmetric = max(
+        row[name] for row in checks.charnes for name in ("form (6)", "form (−1)", "symmetric_least_squares")
+    )
     local, connected, printed = (_count_cases(checks, key) for key in ESTIMATORS)
     deviation = max(abs(mean - expected) / error for *_, expected, mean, error in checks.hierarchy.visits)
     below = max(bound - lowest for _, _, bound, lowest, _ in checks.hierarchy.similarity)
@@ -86,8 +91,9 @@ def _list_statements(checks: Checks) -> list[dict[str, str]]:
     visits = f"holds (at most {size})" if deviation < 5 else f"⚠ {size}"
     cost = f"⚠ exceeded {costly} times" if costly else "holds for k ≥ 1"
     similarity = "holds" if below < ROUNDING else f"⚠ below by {number(below, 2)}"
-    myerson = [max(getattr(row, name) for row in checks.myerson) for name in ("printed", "corrected")]
-    banzhaf = max(row.discrepancy for row in checks.banzhaf)
+    gaps = ("eq. 6: root mean square difference", "Myerson weights: largest difference")
+    myerson = [max(row[name] for row in checks.myerson) for name in gaps]
+    banzhaf = max(row["largest relative discrepancy"] for row in checks.banzhaf)
     rows = [
         (f"Kernel proof: {row.statement}", "Lundberg 2017", verdict(row.printed_error), verdict(row.corrected_error))
         for row in kernel
@@ -103,25 +109,10 @@ def _list_statements(checks: Checks) -> list[dict[str, str]]:
         ("Remark 3.1: h-Shap costs at most 2ᵞ k logᵧ n", "Teneggi et al. 2021", cost, ""),
         ("Theorem 3.4: least similarity of h-Shap to Shapley", "Teneggi et al. 2021", similarity, ""),
         ("Theorem 4.2: MIM alone keeps the axioms", "Sliwinski et al. 2019", _describe_search(checks.uniqueness), ""),
-        *_list_short_statements(checks.identities),
+        *((*statement, verdict(discrepancy), "") for statement, discrepancy in checks.identities.items()),
     ]
     names = ("statement", "source", "as printed", "corrected")
     return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def _list_short_statements(identities: Identities) -> list[tuple[str, str, str, str]]:
-    """Return the statements without a section: statement, source, as printed, corrected."""
-    expectations = identities.expectations
-    return [
-        ("Monotonicity of the Shapley value (Young 1985)", "Chen et al. 2018", verdict(identities.monotonicity), ""),
-        ("Lemma 4.1: a new point y moves MIM along y − x", "Sliwinski et al. 2019", verdict(identities.lemma_4_1), ""),
-        ("Lemma 5.2: a sum of cosines is one cosine", "Sliwinski et al. 2019", verdict(identities.lemma_5_2), ""),
-        ("Theorem 5.1: MIM is the best direction", "Sliwinski et al. 2019", verdict(identities.theorem_5_1), ""),
-        ("Remark 3.3: k equal features share 1/k", "Teneggi et al. 2021", verdict(identities.remark_3_3), ""),
-        ("(7) = (8): features are independent", "Pei 2018", verdict(expectations.independent), ""),
-        ("(8) = (9): the model is linear", "Pei 2018", verdict(expectations.linear), ""),
-        ("(7) = (9): both", "Pei 2018", verdict(expectations.both), ""),
-    ]
 
 
 def _describe_search(search: Search) -> str:
@@ -188,22 +179,21 @@ def kernel_section(checks: Checks) -> HTML:
 
 def charnes_section(checks: Checks) -> HTML:
     """Return a row per weight: closed forms against the direct fit, and the distance to known values."""
-    frame = pd.DataFrame(
-        {
-            "weight q(s)": [row.name for row in checks.charnes],
-            "form (6)": [number(row.closed, 2) for row in checks.charnes],
-            "form (−1)": [number(row.paired, 2) for row in checks.charnes],
-            "symmetric_least_squares": [number(row.design, 2) for row in checks.charnes],
-            "distance to Shapley": [_format_distance(row.to_shapley) for row in checks.charnes],
-            "distance to Banzhaf + constant": [_format_distance(row.to_banzhaf) for row in checks.charnes],
-        }
-    )
+    short, distance = functools.partial(number, digits=2), _format_distance
+    frame = _format_rows(checks.charnes, str, short, short, short, distance, distance)
     return join_parts(
         table(frame),
         note(
             "First three columns: largest difference from a direct constrained fit. Distances: root mean square over "
             "20 random games of 7 features, in units of that of the Shapley values."
         ),
+    )
+
+
+def _format_rows(rows: list[dict], *formats: Callable[..., str]) -> pd.DataFrame:
+    """Return rows of measurements as text, by a format per column."""
+    return pd.DataFrame(
+        {name: write(value) for (name, value), write in zip(row.items(), formats, strict=True)} for row in rows
     )
 
 
@@ -282,20 +272,13 @@ def approximation_section(checks: Checks) -> HTML:
 
 def myerson_section(checks: Checks) -> HTML:
     """Return the result of eq. 6 for a linear model, and the distance to the Myerson value on several graphs."""
-    frame = pd.DataFrame(
-        {
-            "graph": [row.graph for row in checks.myerson],
-            "Myerson weights: largest difference": [number(row.corrected, 2) for row in checks.myerson],
-            "designs.myerson: largest difference": [number(row.design, 2) for row in checks.myerson],
-            "eq. 6: root mean square difference": [f"⚠ {number(row.printed, 2)}" for row in checks.myerson],
-            "eq. 6: share of a linear model's term": [
-                " to ".join(number(value, 2, whole=False) for value in sorted({row.share.min(), row.share.max()}))
-                if np.ptp(row.share) > ROUNDING
-                else number(row.share[0], 2, whole=False)
-                for row in checks.myerson
-            ],
-        }
-    )
+
+    def write_share(share: np.ndarray) -> str:
+        ends = sorted({share.min(), share.max()}) if np.ptp(share) > ROUNDING else share[:1]
+        return " to ".join(number(value, 2, whole=False) for value in ends)
+
+    short = functools.partial(number, digits=2)
+    frame = _format_rows(checks.myerson, str, short, short, lambda gap: f"⚠ {short(gap)}", write_share)
     return join_parts(
         figure(
             shares(),
@@ -314,15 +297,7 @@ def efficiency_section(checks: Checks) -> HTML:
     def cell(gap: float) -> str:
         return "holds" if gap < ROUNDING else f"off by {number(gap, 2)}"
 
-    frame = pd.DataFrame(
-        {
-            "estimator": [row.estimator for row in checks.efficiency],
-            "evaluations": [number(row.evaluations) for row in checks.efficiency],
-            "any game": [cell(row.random) for row in checks.efficiency],
-            "additive over components": [cell(row.additive) for row in checks.efficiency],
-            "linear": [cell(row.linear) for row in checks.efficiency],
-        }
-    )
+    frame = _format_rows(checks.efficiency, str, number, cell, cell, cell)
     return join_parts(
         table(frame),
         note(
@@ -334,17 +309,8 @@ def efficiency_section(checks: Checks) -> HTML:
 
 def banzhaf_section(checks: Checks) -> HTML:
     """Return the constant of theorem 6.1 by number of features."""
-    frame = pd.DataFrame(
-        {
-            "n": [row.n for row in checks.banzhaf],
-            "constant as printed, 2ⁿ(2ⁿ − 1)/n": [f"{row.printed:,.10g}" for row in checks.banzhaf],
-            "constant measured": [f"{row.measured:,.10g}" for row in checks.banzhaf],
-            "largest relative discrepancy": [
-                number(row.discrepancy, 2) if row.discrepancy else "0" for row in checks.banzhaf
-            ],
-        }
-    )
-    return table(frame)
+    constant = "{:,.10g}".format
+    return table(_format_rows(checks.banzhaf, str, constant, constant, functools.partial(number, digits=2)))
 
 
 def uniqueness_section(checks: Checks) -> HTML:

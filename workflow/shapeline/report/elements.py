@@ -12,13 +12,10 @@ from dataclasses import dataclass
 import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, rgb_to_hsv, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import text_to_path
 from PIL import Image
 
 from shapeline.report.colours import (
@@ -324,29 +321,11 @@ def _write_png(drawing: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def measure_width(text: str) -> float:
-    """Return the width of a line of text in the current style (inches)."""
-    font = FontProperties(size=rcParams["font.size"])
-    return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0] / 72
-
-
 def place_parts(drawing: Figure) -> None:
     """Fix the positions of a figure's parts."""
     if (engine := drawing.get_layout_engine()) is not None:
         engine.execute(drawing)
         drawing.set_layout_engine(None)
-
-
-def place_axes(
-    drawing: Figure, names: Sequence[str], columns: int = 1, above: float = 0.1, between: float = 0.25
-) -> np.ndarray:
-    """Return axes side by side to the right of their rows' names, with fixed margins: constrained layout is slow."""
-    wide, high = drawing.get_size_inches()
-    left = 0.1 + max(measure_width(name) for name in names)
-    across = (wide - left) / columns - between
-    ends = {"left": left / wide, "right": 1 - between / wide, "bottom": 0.55 / high, "top": 1 - above / high}
-    indices = {**ends, "wspace": between / across}
-    return drawing.subplots(1, columns, sharey=True, squeeze=False, gridspec_kw=indices)[0]
 
 
 def name_rows(axes: Axes, entries: Sequence[str], margin: float = 0.6) -> None:

@@ -20,7 +20,6 @@ from shapeline.seeds import seed_of
 from shapeline.theory.estimators import (
     KernelProof,
     Sweep,
-    SymmetricWeight,
     additive_over_components,
     charnes,
     generator,
@@ -44,19 +43,12 @@ def measure_linear_share(graph: networkx.Graph, order: int, weights: str = "pape
     return np.asarray(design.readout.multiply(design.masks.T).sum(axis=1)).ravel()
 
 
-@dataclass(frozen=True)
-class Efficiency:
-    """Root mean square of sum(scores) - (v(N) - v(empty)) of one estimator, in units of that of v(N) - v(empty)."""
+def check_efficiency(side: int = 9, games: int = 200, seed: int = 0) -> list[dict]:
+    """Check which estimators sum to v(N) - v(empty), on games on a chain: any, additive over components, linear.
 
-    estimator: str
-    evaluations: int
-    random: float
-    additive: float
-    linear: float
-
-
-def check_efficiency(side: int = 9, games: int = 200, seed: int = 0) -> list[Efficiency]:
-    """Check which estimators sum to v(N) - v(empty), on games on a chain: any, additive over components, linear."""
+    A row per estimator: per kind of game the root mean square of sum(scores) - (v(N) - v(empty)), in units of that of
+    v(N) - v(empty).
+    """
     d, chain, budget = side, graphs.chain(side), 4 * side
     built = {
         "shapley": shapley(d),
@@ -82,34 +74,28 @@ def check_efficiency(side: int = 9, games: int = 200, seed: int = 0) -> list[Eff
     }
     rng = generator(seed, "efficiency")
     free = rng.normal(size=(games, 2**d))
-    kinds = (
-        free,
-        additive_over_components(chain, free),
-        1 + rng.normal(size=(games, d)) @ enumerate_coalitions(d, "efficiency").T,
-    )
+    kinds = {
+        "any game": free,
+        "additive over components": additive_over_components(chain, free),
+        "linear": 1 + rng.normal(size=(games, d)) @ enumerate_coalitions(d, "efficiency").T,
+    }
+
+    def gap(design: Design, tables: np.ndarray) -> float:
+        total = tables[:, -1] - tables[:, 0]
+        return rms(scores(design, tables).sum(axis=1) - total) / rms(total)
+
     return [
-        Efficiency(name, design.evaluations, *(_compute_efficiency_gap(design, tables) for tables in kinds))
+        {
+            "estimator": name,
+            "evaluations": design.evaluations,
+            **{kind: gap(design, tables) for kind, tables in kinds.items()},
+        }
         for name, design in built.items()
     ]
 
 
-def _compute_efficiency_gap(design: Design, tables: np.ndarray) -> float:
-    total = tables[:, -1] - tables[:, 0]
-    return rms(scores(design, tables).sum(axis=1) - total) / rms(total)
-
-
-@dataclass(frozen=True)
-class BanzhafIdentity:
-    """Theorem 6.1 for n features: the constant printed, the constant measured, and the largest relative discrepancy."""
-
-    n: int
-    printed: float
-    measured: float
-    discrepancy: float
-
-
-def check_banzhaf_identity(largest: int = 8, seed: int = 0) -> list[BanzhafIdentity]:
-    """Compare MIM in a game with 2^n (2^n - 1)/n times the normalised Banzhaf value (theorem 6.1)."""
+def check_banzhaf_identity(largest: int = 8, seed: int = 0) -> list[dict]:
+    """Compare MIM in a game with 2^n (2^n - 1)/n times the normalised Banzhaf value (theorem 6.1), a row per n."""
     identities = []
     for n in range(1, largest + 1):
         game = generator(seed, f"banzhaf {n}").normal(size=2**n)
@@ -120,34 +106,22 @@ def check_banzhaf_identity(largest: int = 8, seed: int = 0) -> list[BanzhafIdent
             summed[i] = ((game[T] - game[S]) / np.bitwise_count(S ^ T)).sum()
         constant = 2**n * (2**n - 1) / n
         identities.append(
-            BanzhafIdentity(
-                n,
-                constant,
-                float(summed @ half / (half @ half)),
-                magnitude(summed - constant * half) / magnitude(summed),
-            )
+            {
+                "n": n,
+                "constant as printed, 2ⁿ(2ⁿ − 1)/n": constant,
+                "constant measured": float(summed @ half / (half @ half)),
+                "largest relative discrepancy": magnitude(summed - constant * half) / magnitude(summed),
+            }
         )
     return identities
 
 
-@dataclass(frozen=True)
-class MyersonGap:
-    """C-Shapley of order d on one graph: errors of the weights of eq. 6 and of Myerson's to the Myerson value.
+def measure_myerson_gaps(games: int = 50, seed: int = 0) -> list[dict]:
+    """Compare C-Shapley of order d with the Myerson value on small graphs (Chen et al. 2018, §4.2 and eq. 6).
 
-    On random games additive over components, in units of the Myerson values' root mean square: largest difference with
-    Myerson weights, root mean square difference with eq. 6; design: largest difference of `designs.myerson`;
-    share (d,): score by eq. 6 of each feature of a linear model, as a share of its term; 1 is right.
+    On random games additive over components, in units of the Myerson values' root mean square. The share (d,) is the
+    score by eq. 6 of each feature of a linear model, as a share of its term; 1 is right.
     """
-
-    graph: str
-    corrected: float
-    printed: float
-    design: float
-    share: np.ndarray
-
-
-def measure_myerson_gaps(games: int = 50, seed: int = 0) -> list[MyersonGap]:
-    """Compare C-Shapley of order d with the Myerson value on small graphs (Chen et al. 2018, §4.2 and eq. 6)."""
     graph_of = {
         "chain of 9": graphs.chain(9),
         "cycle of 9": networkx.cycle_graph(9),
@@ -159,18 +133,18 @@ def measure_myerson_gaps(games: int = 50, seed: int = 0) -> list[MyersonGap]:
     return [_measure_myerson_gap(name, graph, generator(seed, name), games) for name, graph in graph_of.items()]
 
 
-def _measure_myerson_gap(name: str, graph: networkx.Graph, rng: np.random.Generator, games: int) -> MyersonGap:
+def _measure_myerson_gap(name: str, graph: networkx.Graph, rng: np.random.Generator, games: int) -> dict:
     d = graph.number_of_nodes()
     tables = additive_over_components(graph, rng.normal(size=(games, 2**d)))
     exact = scores(shapley(d), tables)  # the Myerson value, by its definition
     scale = rms(exact)
-    return MyersonGap(
-        name,
-        largest(scores(c_shapley(graph, d, "myerson"), tables) - exact) / scale,
-        rms(scores(c_shapley(graph, d, "paper"), tables) - exact) / scale,
-        largest(scores(myerson(graph), tables) - exact) / scale,
-        measure_linear_share(graph, d, "paper"),
-    )
+    return {
+        "graph": name,
+        "Myerson weights: largest difference": largest(scores(c_shapley(graph, d, "myerson"), tables) - exact) / scale,
+        "designs.myerson: largest difference": largest(scores(myerson(graph), tables) - exact) / scale,
+        "eq. 6: root mean square difference": rms(scores(c_shapley(graph, d, "paper"), tables) - exact) / scale,
+        "eq. 6: share of a linear model's term": measure_linear_share(graph, d, "paper"),
+    }
 
 
 def _build_mim(alpha: Callable) -> Term:
@@ -274,43 +248,19 @@ def _compute_parzen(away: np.ndarray, r: np.ndarray, s: np.ndarray) -> np.ndarra
     return (weights * ((s > 0) - share)) @ away / (1 + weights.sum())
 
 
-@dataclass(frozen=True)
-class Expectations:
-    """Largest differences between Pei's (2018) values on all coalitions: conditional (7), marginal (8), plug-in (9).
-
-    independent: (7) and (8), independent features; dependent: the same for dependent ones. linear: (8) and (9), a
-    linear model; curved: the same for a nonlinear one. both: (7) and (9), independent and linear.
-    """
-
-    independent: float
-    dependent: float
-    linear: float
-    curved: float
-    both: float
-
-
-@dataclass(frozen=True)
-class Identities:
-    """Largest discrepancy of each statement, for games and weights of order 1."""
-
-    lemma_4_1: float
-    lemma_5_2: float
-    theorem_5_1: float
-    remark_3_3: float
-    monotonicity: float
-    expectations: Expectations
-
-
-def check_identities(seed: int = 0) -> Identities:
-    """Compute all identities; takes a second."""
-    return Identities(
-        check_lemma_4_1(seed=seed),
-        check_cosines(seed=seed),
-        check_optimum(seed=seed),
-        check_equal_shares(),
-        check_monotonicity(seed=seed),
-        check_expectations(seed),
-    )
+def check_identities(seed: int = 0) -> dict[tuple[str, str], float]:
+    """Return the largest discrepancy of each short statement, by statement and source; takes a second."""
+    expectations = check_expectations(seed)
+    return {
+        ("Monotonicity of the Shapley value (Young 1985)", "Chen et al. 2018"): check_monotonicity(seed=seed),
+        ("Lemma 4.1: a new point y moves MIM along y − x", "Sliwinski et al. 2019"): check_lemma_4_1(seed=seed),
+        ("Lemma 5.2: a sum of cosines is one cosine", "Sliwinski et al. 2019"): check_cosines(seed=seed),
+        ("Theorem 5.1: MIM is the best direction", "Sliwinski et al. 2019"): check_optimum(seed=seed),
+        ("Remark 3.3: k equal features share 1/k", "Teneggi et al. 2021"): check_equal_shares(),
+        ("(7) = (8): features are independent", "Pei 2018"): expectations["independent"],
+        ("(8) = (9): the model is linear", "Pei 2018"): expectations["linear"],
+        ("(7) = (9): both", "Pei 2018"): expectations["both"],
+    }
 
 
 def check_cosines(points: int = 12, n: int = 4, directions: int = 200, seed: int = 0) -> float:
@@ -368,8 +318,12 @@ def check_monotonicity(d: int = 6, games: int = 200, seed: int = 0) -> float:
     return float(max(0.0, -gained[:, 0].min()))
 
 
-def check_expectations(seed: int = 0, d: int = 4) -> Expectations:
-    """Compare v(S) as conditional, marginal and plug-in expectation, d binary features (Pei 2018, eq. 7 to 9)."""
+def check_expectations(seed: int = 0, d: int = 4) -> dict[str, float]:
+    """Compare v(S) as conditional (7), marginal (8) and plug-in (9) expectation, d binary features (Pei 2018).
+
+    The largest differences. independent: (7) and (8), independent features; dependent: the same for dependent ones.
+    linear: (8) and (9), a linear model; curved: the same for a nonlinear one. both: (7) and (9).
+    """
     random = generator(seed, "expectations")
     points = enumerate_coalitions(d, "expectations").astype(float)
     chance = random.uniform(0.2, 0.8, d)
@@ -386,13 +340,13 @@ def check_expectations(seed: int = 0, d: int = 4) -> Expectations:
     def gap(first, second, law: np.ndarray, model) -> float:
         return largest(first(points, law, model) - second(points, law, model))
 
-    return Expectations(
-        gap(_condition, _marginalise, apart, curve),
-        gap(_condition, _marginalise, joint, curve),
-        gap(_marginalise, _impute_mean, joint, linear),
-        gap(_marginalise, _impute_mean, joint, curve),
-        gap(_condition, _impute_mean, apart, linear),
-    )
+    return {
+        "independent": gap(_condition, _marginalise, apart, curve),
+        "dependent": gap(_condition, _marginalise, joint, curve),
+        "linear": gap(_marginalise, _impute_mean, joint, linear),
+        "curved": gap(_marginalise, _impute_mean, joint, curve),
+        "both": gap(_condition, _impute_mean, apart, linear),
+    }
 
 
 def _condition(points: np.ndarray, law: np.ndarray, model) -> np.ndarray:
@@ -418,14 +372,15 @@ class Checks:
 
     seed: int
     kernel: KernelProof
-    charnes: list[SymmetricWeight]
+    charnes: list[dict]
     lemma_1: float
     sweep: Sweep
-    myerson: list[MyersonGap]
-    efficiency: list[Efficiency]
-    banzhaf: list[BanzhafIdentity]
+    myerson: list[dict]
+    efficiency: list[dict]
+    banzhaf: list[dict]
     hierarchy: Hierarchy
-    identities: Identities
+    identities: dict[tuple[str, str], float]
+    expectations: dict[str, float]
     uniqueness: Search
 
 
@@ -441,6 +396,7 @@ def check_all(seed: int = 0) -> Checks:
         check_efficiency(seed=seed),
         check_banzhaf_identity(seed=seed),
         simulate_hierarchy(seed=seed),
-        check_identities(seed=seed),
+        check_identities(seed),
+        check_expectations(seed),
         run_search(seed=seed),
     )

@@ -356,24 +356,12 @@ def shapley_weight(d: int, s: int) -> float:
     return 1 / comb(d - 2, s - 1)
 
 
-@dataclass(frozen=True)
-class SymmetricWeight:
-    """A weight q(s): largest differences to the direct fit, and distances of its scores to known values.
+def charnes(d: int = 7, games: int = 20, random_weights: int = 4, seed: int = 0) -> list[dict]:
+    """Check least squares with symmetric weights (Charnes et al. 1988), named and `random_weights` random ones.
 
-    closed: the solution as Pei prints it in (6); paired: the same as in (-1); design: `symmetric_least_squares`;
-    to_shapley, to_banzhaf: root mean square difference in units of the Shapley values', Banzhaf up to a constant.
+    A row per weight: largest differences to the direct fit, of the solution as Pei prints it in (6) and in (-1) and of
+    `symmetric_least_squares`; root mean square distances, in units of the Shapley values.
     """
-
-    name: str
-    closed: float
-    paired: float
-    design: float
-    to_shapley: float
-    to_banzhaf: float
-
-
-def charnes(d: int = 7, games: int = 20, random_weights: int = 4, seed: int = 0) -> list[SymmetricWeight]:
-    """Check least squares with symmetric weights (Charnes et al. 1988), named and `random_weights` random ones."""
     d = check_integer("charnes", "d", d, 3)
     rng = generator(seed, "charnes")
     tables = rng.normal(size=(games, 2**d))
@@ -392,14 +380,14 @@ def charnes(d: int = 7, games: int = 20, random_weights: int = 4, seed: int = 0)
         closed, paired = charnes_solution(tables, q)
         gap = direct - power
         solved.append(
-            SymmetricWeight(
-                name,
-                largest(closed - direct),
-                largest(paired - direct),
-                largest(scores(symmetric_least_squares(d, q), tables) - direct),
-                rms(direct - exact) / rms(exact),
-                rms(gap - gap.mean(axis=1, keepdims=True)) / rms(exact),
-            )
+            {
+                "weight q(s)": name,
+                "form (6)": largest(closed - direct),
+                "form (−1)": largest(paired - direct),
+                "symmetric_least_squares": largest(scores(symmetric_least_squares(d, q), tables) - direct),
+                "distance to Shapley": rms(direct - exact) / rms(exact),
+                "distance to Banzhaf + constant": rms(gap - gap.mean(axis=1, keepdims=True)) / rms(exact),
+            }
         )
     return solved
 

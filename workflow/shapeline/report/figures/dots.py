@@ -1,6 +1,6 @@
 """Means with their intervals: a row per method, against costs, over training seeds, and ranks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET
 from shapeline.report.criteria import Evidence
-from shapeline.report.elements import WIDTH, Style, mark_method, name_rows, place_axes, styled
+from shapeline.report.elements import WIDTH, Style, mark_method, name_rows, styled
 from shapeline.report.experiment import scalars, select_ceiling
 from shapeline.report.figures import lines
 from shapeline.report.figures.lines import BEST_DASH, needs_log_axis, order_best_first
@@ -26,9 +26,8 @@ class Panel(NamedTuple):
     higher: bool
 
 
-SCALARS = {
-    "deletion_auc": Panel("Deletion AUC", "nats", False),
-    "insertion_auc": Panel("Insertion AUC", "nats", True),
+AREAS = {"deletion_auc": Panel("Deletion AUC", "nats", False), "insertion_auc": Panel("Insertion AUC", "nats", True)}
+ERRORS = {
     "rmse": Panel("RMSE", None, False),
     "spearman": Panel("Spearman correlation", "rank correlation", True),
     "top_k_overlap": Panel("Top-k overlap", "share of the exact top k", True),
@@ -36,35 +35,34 @@ SCALARS = {
 
 
 @styled
-def areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """Draw deletion and insertion AUC with intervals, best deletion AUC on top; the best control as a dotted line."""
-    return _draw_dots(frame, styles, ["deletion_auc", "insertion_auc"])
-
-
-@styled
-def errors(
-    frame: pd.DataFrame, styles: Mapping[str, Style], exact: str | None = None, unit: str = "nats"
+def draw_dots(
+    frame: pd.DataFrame,
+    styles: Mapping[str, Style],
+    panels: Mapping[str, Panel],
+    unit: str = "nats",
+    finish: Callable[[Axes, str, list[str]], None] | None = None,
 ) -> Figure | None:
-    """Draw RMSE, rank correlation and top-k overlap with the exact values, with intervals, lowest RMSE on top."""
-    others = frame[frame["method"] != exact]
-    return _draw_dots(others, styles, ["rmse", "spearman", "top_k_overlap"], unit)
+    """Draw a panel per statistic: means with intervals, the best by the first on top; the best control dotted.
 
-
-def _draw_dots(
-    frame: pd.DataFrame, styles: Mapping[str, Style], quantities: Sequence[str], unit: str = "nats"
-) -> Figure | None:
-    present = [name for name in quantities if len(scalars(frame, name))]
+    finish: called with each panel's axes, statistic and methods, the first on top. None without a statistic.
+    """
+    present = [name for name in panels if len(scalars(frame, name))]
     if not present:
         return None
-    entries = order_best_first(frame, styles, present[0], highest=SCALARS[present[0]].higher)
-    drawing = Figure(figsize=(WIDTH, 1.1 + 0.29 * len(entries)))
-    panels = place_axes(drawing, entries, len(present), above=0.3, between=0.75)
-    for axes, statistic in zip(panels, present, strict=True):
-        dot_panel(axes, scalars(frame, statistic), styles, entries, SCALARS[statistic], unit)
+    entries = order_best_first(frame, styles, present[0], highest=panels[present[0]].higher)
+    rows, columns = -(-len(present) // 3), min(3, len(present))
+    drawing = Figure(figsize=(WIDTH, rows * (1.0 + 0.29 * len(entries))), layout="constrained")
+    every = drawing.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    for axes in every[len(present) :]:
+        axes.set_visible(False)
+    for axes, statistic in zip(every, present, strict=False):
+        dot_panel(axes, scalars(frame, statistic), styles, entries, panels[statistic], unit)
         for row in select_ceiling(frame, statistic).itertuples():
             axes.axvspan(row.low, row.high, color=INK, alpha=0.08, linewidth=0)
             axes.axvline(row.mean, color=INK, linestyle=BEST_DASH, linewidth=1.2, zorder=0)
-    name_rows(panels[0], entries)
+        if finish is not None:
+            finish(axes, statistic, entries)
+    name_rows(every[0], entries)
     return drawing
 
 
@@ -102,8 +100,8 @@ def average_ranks(answer: Evidence) -> pd.DataFrame:
 def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     """Draw a row per method, the best mean first, with a point per training seed; means (training seeds, methods)."""
     entries = paired.order(means, answer.criterion.better)
-    drawing = Figure(figsize=(WIDTH, 0.9 + 0.3 * len(entries)))
-    [axes] = place_axes(drawing, entries)
+    drawing = Figure(figsize=(WIDTH, 0.9 + 0.3 * len(entries)), layout="constrained")
+    axes = drawing.subplots()
     for index, entry in enumerate(entries):
         style = styles[entry]
         drawn = axes.plot(means[entry].agg(["min", "max"]), [index, index], color=style.colour, linewidth=1.2)
@@ -129,13 +127,10 @@ def cost_plane(
     shown = [index for index, drawn in enumerate(panels) if len(drawn)]
     if not shown:
         return None
-    drawing = Figure(figsize=(WIDTH, 4.2 * len(shown)))
+    drawing = Figure(figsize=(WIDTH, 4.2 * len(shown)), layout="constrained")
     sign = 1 if answer.criterion.better == "higher" else -1
     what = answer.criterion.title.split(": ")[-1]
     every = drawing.subplots(len(shown), squeeze=False)[:, 0]
-    # Fixed margins, since a constrained layout takes longer than the rest of the section.
-    high = drawing.get_figheight()
-    drawing.subplots_adjust(1.05 / WIDTH, 0.6 / high, 1 - 0.1 / WIDTH, 1 - 0.1 / high, hspace=0.18)
     for axes, index in zip(every, shown, strict=True):
         drawn, spent = panels[index], spent_on[index].reindex(panels[index].index).to_numpy(float)
         if index == 0:

@@ -15,7 +15,7 @@ from matplotlib.path import Path
 
 from shapeline.designs.interactions import build_symmetric, enumerate_pairs
 from shapeline.report.colours import AGAINST, FOR, INK, LEVELS, PAPER, QUIET, tint
-from shapeline.report.elements import SIGNS, WIDTH, Style, name_rows, place_axes, style_names, styled
+from shapeline.report.elements import SIGNS, WIDTH, Style, name_rows, style_names, styled
 from shapeline.report.figures.score_maps import LEVEL, scale_tones
 from shapeline.report.formatting import number
 
@@ -37,8 +37,8 @@ def scores(
     across: str,
 ) -> Figure:
     """Return a row per player with a dot and a 95 % interval per method; columns: scores and standard errors (d,)."""
-    drawing = Figure(figsize=(WIDTH, 1.2 + (0.2 + 0.06 * len(columns)) * len(names)))
-    [axes] = place_axes(drawing, names, above=0.55)
+    drawing = Figure(figsize=(WIDTH, 1.2 + (0.2 + 0.06 * len(columns)) * len(names)), layout="constrained")
+    axes = drawing.subplots()
     places = np.linspace(-SPREAD / 2, SPREAD / 2, len(columns)) if len(columns) > 1 else [0.0]
     for shift, (entry, (values, spread)) in zip(places, columns.items(), strict=True):
         style, rows = styles[entry], np.arange(len(names)) + shift

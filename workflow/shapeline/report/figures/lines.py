@@ -204,10 +204,8 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: st
     columns = min(len(entries), min((4, 5), key=lambda count: -len(entries) % count))  # with fewer empty panels
     rows = math.ceil(len(entries) / columns)
     titles = {entry: wrap_name(entry, WIDTH / columns - 0.3) for entry in entries}
-    drawing = Figure(figsize=(WIDTH, 0.6 + 1.85 * rows))
-    above = 0.1 + 0.165 * max(title.count("\n") + 1 for title in titles.values())
-    indices = _place_panels(drawing, rows, columns, above)
-    panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False, gridspec_kw=indices)
+    drawing = Figure(figsize=(WIDTH, 0.6 + 1.85 * rows), layout="constrained")
+    panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     lines = {entry: select_line(frame, statistic, entry) for entry in entries}
     gap = pd.DataFrame({"x": [np.nan], "mean": [np.nan]})
     joined = pd.concat([part for line in lines.values() for part in (line[["x", "mean"]], gap)])  # drawn as one line
@@ -218,23 +216,12 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: st
         axes.plot(100 * joined["x"], joined["mean"], color=FAINT, linewidth=0.8)
         entry = entries[index]
         draw_curve(axes, lines[entry], styles[entry], entry, band=0.3)
-        # A fixed y, since automatic placement takes as long as drawing the panel.
-        axes.set_title(titles[entry], color=styles[entry].ink, fontsize=9.5, y=1)
+        axes.set_title(titles[entry], color=styles[entry].ink, fontsize=9.5)
         if index + columns >= len(entries):
             axes.tick_params(labelbottom=True)
     drawing.supxlabel(PANELS[statistic][1], fontsize=9.5)
     drawing.supylabel(PANELS[statistic][2], fontsize=9.5)
     return drawing
-
-
-def _place_panels(drawing: Figure, rows: int, columns: int, above: float) -> dict[str, float]:
-    """Return margins of panels with `above` inches for titles; a constrained layout gives the same in a second."""
-    wide, high = drawing.get_size_inches()
-    left, right, bottom, gap = 0.75, 0.1, 0.62, 0.16
-    across = (wide - left - right - (columns - 1) * gap) / columns
-    up = (high - bottom - 0.05 - rows * above - (rows - 1) * gap) / rows
-    ends = {"left": left / wide, "right": 1 - right / wide, "bottom": bottom / high, "top": 1 - (above + 0.05) / high}
-    return {**ends, "wspace": gap / across, "hspace": (above + gap) / up}
 
 
 def select_line(frame: pd.DataFrame, statistic: str, entry: str) -> pd.DataFrame:

@@ -1,11 +1,11 @@
 """Figures of localization: measurements, true regions, maps with boxes, curves, the runtime plane."""
 
 import json
-import math
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import ndimage
 
@@ -13,21 +13,21 @@ from shapeline.datasets import images as regions_module
 from shapeline.games import references
 from shapeline.report import experiment
 from shapeline.report.colours import FIRST, MIDDLE, QUIET, SECOND
-from shapeline.report.elements import HTML, MAX_BANDS, WIDTH, Style, figure, heading, join_parts, name_rows, styled
+from shapeline.report.elements import HTML, MAX_BANDS, WIDTH, Style, figure, heading, join_parts, styled
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
-from shapeline.report.figures.dots import Panel, dot_panel
+from shapeline.report.figures.dots import Panel, draw_dots
 from shapeline.report.figures.lines import add_legend, draw_curve, name_points, select_line
 from shapeline.report.figures.score_maps import Tile, find_step
 from shapeline.report.formatting import number, share
 
-PANELS = {  # statistic -> title and x label
-    "f1": ("F1, as published", "F1 of the pixels above 1e-6"),
-    "f1_best": ("F1 at the best threshold", "F1"),
-    "f1_equal_area": ("F1 at equal area", "F1 of as many pixels as are true"),
-    "auprc": ("AUPRC", "average precision"),
-    "iou_equal_area": ("IoU at equal area", "intersection over union"),
-    "pointing": ("Pointing game", "share of images hit"),
+PANELS = {
+    "f1": Panel("F1, as published", "F1 of the pixels above 1e-6", True),
+    "f1_best": Panel("F1 at the best threshold", "F1", True),
+    "f1_equal_area": Panel("F1 at equal area", "F1 of as many pixels as are true", True),
+    "auprc": Panel("AUPRC", "average precision", True),
+    "iou_equal_area": Panel("IoU at equal area", "intersection over union", True),
+    "pointing": Panel("Pointing game", "share of images hit", True),
 }
 
 
@@ -48,34 +48,18 @@ def boxes(truth: np.ndarray | None) -> list[tuple[float, float, float, float]]:
     ]
 
 
-@styled
 def dots(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     """Draw a panel per statistic, best published F1 on top, with the ceilings of hierarchical methods."""
-    present = [name for name in PANELS if len(scalars(frame, name))]
-    if not present:
-        return None
-    means = scalars(frame, present[0])["mean"]
-    entries = sorted((entry for entry in styles if entry in means.index), key=lambda entry: -means[entry])
-    columns = min(3, len(present))
-    rows = math.ceil(len(present) / columns)
-    drawing = Figure(figsize=(WIDTH, rows * (0.9 + 0.25 * len(entries))), layout="constrained")
-    panels = drawing.subplots(rows, columns, squeeze=False)
-    for index, axes in enumerate(panels.flat):
-        if index >= len(present):
-            axes.set_visible(False)
-            continue
-        title, across = PANELS[present[index]]
-        dot_panel(axes, scalars(frame, present[index]), styles, entries, Panel(title, across, higher=True))
-        axes.set_xlabel(across)
-        name_rows(axes, entries if index % columns == 0 else [""] * len(entries))
-        if present[index].startswith("f1"):
-            for name, marker in zip(CEILINGS, "|>", strict=True):
-                tops = scalars(frame, name)["mean"]
-                measured = [entry for entry in entries if entry in tops.index]
-                rows_of = [entries.index(entry) for entry in measured]
-                axes.plot(tops[measured], rows_of, marker, color=QUIET, markersize=7, markerfacecolor="none")
-        axes.set_xlim(-0.03 * axes.get_xlim()[1], None)  # the marker at 0 stays within the axes
-    return drawing
+
+    def finish(axes: Axes, statistic: str, entries: list[str]) -> None:
+        for name, marker in zip(CEILINGS, "|>", strict=True) if statistic.startswith("f1") else ():
+            tops = scalars(frame, name)["mean"]
+            measured = [entry for entry in entries if entry in tops.index]
+            rows = [entries.index(entry) for entry in measured]
+            axes.plot(tops[measured], rows, marker, color=QUIET, markersize=7, markerfacecolor="none")
+        axes.set(xlabel=PANELS[statistic].across, xlim=(-0.03 * axes.get_xlim()[1], None))  # 0 is within the axes
+
+    return draw_dots(frame, styles, PANELS, finish=finish)
 
 
 @styled
@@ -260,6 +244,7 @@ COLUMNS = 7  # maps per row, which show an image of 120 pixels at about its reso
 MARGIN = 2  # pixels between a true region and its box
 CEILINGS = {"ceiling_touching": "every leaf that touches", "ceiling_best": "best set of leaves"}
 OUTPUTS = {"logit": "Logit", "probability": "Probability"}
+AREAS = {f"{name}_area": Panel(f"{title}, area", "mean share remaining", False) for name, title in OUTPUTS.items()}
 
 
 def targets(results: Results) -> np.ndarray:

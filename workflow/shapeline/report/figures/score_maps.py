@@ -9,16 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.backend_bases import RendererBase
-from matplotlib.cm import ScalarMappable
-from matplotlib.collections import PolyCollection
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from shapeline.report.colours import BOXES, INK, MIDDLE, PALE, PAPER, QUIET, WARNING
-from shapeline.report.elements import DARK_INK, DOTS_PER_INCH, SIGNS, WIDTH, figure, style_names, wrap_name
+from shapeline.report.elements import DARK_INK, SIGNS, WIDTH, escape_formulas, figure, style_names, styled, wrap_name
 from shapeline.report.formatting import number
 
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
@@ -46,7 +42,6 @@ def instance_table(
     return f"<h3>{title}</h3>{drawn.data}"
 
 
-@style_names
 def heat_maps(
     images: np.ndarray,
     names: Sequence[str],
@@ -78,95 +73,53 @@ class Tile(NamedTuple):
     boxes: Sequence[tuple[float, float, float, float]] = ()
 
 
-class Images(Artist):
-    """Tiles as pixels at positions in inches from the upper left of a figure `high` inches; faster than `imshow`."""
-
-    def __init__(self, tiles: Sequence[tuple[Tile, tuple[float, float, float, float]]], high: float):
-        super().__init__()
-        self.tiles = [_paint_tile(shown, index, high) for shown, index in tiles]
-
-    def draw(self, renderer: RendererBase) -> None:
-        for left, bottom, pixels in self.tiles:
-            renderer.draw_image(renderer.new_gc(), left, bottom, pixels)
-
-
-@style_names
+@styled
 def image_grid(
     names: Sequence[str], entries: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
 ) -> Figure:
     """Draw tile(row, method or None) in a grid in one pair of axes: a row per name, a column per method."""
-    side, indices, high = _place_tiles(names, entries, columns)
-    drawing = Figure(figsize=(WIDTH, high))
-    axes = drawing.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(high, 0), autoscale_on=False)
-    axes.axis("off")
-    painted, frames, boxes = [], [], []
-    for row, entry, left, top in indices:
-        shown = tile(row, entry)
-        x0, y0, x1, y1 = inside = _fit_tile(shown, left, top, side)
-        middle, centre, corner = (x0 + x1) / 2, (y0 + y1) / 2, np.array([x0, y0])
-        if shown.pixels is None:
-            axes.text(middle, centre, "failed", ha="center", va="center", fontsize=8, color=WARNING)
-        else:
-            painted.append((shown, inside))
-        frames.append(_list_corners((x0, y0), (x1, y1)))
-        ends = corner + np.clip(np.reshape(shown.boxes, (-1, 2, 2)), 0, 1) * ([x1, y1] - corner)
-        boxes += [_list_corners(*box) for box in ends]
-        if entry is None:
-            axes.text(x0 - 8 / 72, centre, names[row], ha="right", va="center", fontsize=8, linespacing=1.35)
-        elif row == 0:
-            axes.text(middle, y0 - 5 / 72, wrap_name(entry, side), ha="center", va="baseline", fontsize=8.5)
-        if shown.below:
-            axes.text(middle, y1 + 2 / 72, shown.below, ha="center", va="top", fontsize=7.5, color=QUIET)
-    drawing.add_artist(Images(painted, high))
-    for lines, colour, width in ((frames, PALE, 0.6), (boxes, BOXES, 0.8)):
-        outlines = PolyCollection(lines, facecolors="none", edgecolors=colour, linewidths=width)
-        axes.add_collection(outlines, autolim=False)
-    return drawing
-
-
-def _place_tiles(
-    names: Sequence[str], entries: Sequence[str], columns: int
-) -> tuple[float, list[tuple[int, str | None, float, float]], float]:
-    """Return the side of a grid's squares, the row, entry, left and top of each, and the height of all; in inches."""
     blocks = max(math.ceil(len(entries) / columns), 1)
     columns = math.ceil(len(entries) / blocks)
     longest = max((len(line) for name in names for line in name.split("\n")), default=0)
-    left = min(max(1.30, 0.2 + 0.062 * longest), 2.4)  # the names
-    gap, titles, under = 0.10, 0.50, 0.20  # between tiles, above a block, below a map
-    side = min(1.25, (WIDTH - left) / (columns + 1) - gap)
-    block = titles + len(names) * (side + under)
-    indices = [
-        (row, entry, left + column * (side + gap), part * block + titles + row * (side + under))
-        for part, row in itertools.product(range(blocks), range(len(names)))
-        for column, entry in enumerate([None, *entries[part * columns : (part + 1) * columns]])
-    ]
-    return side, indices, math.ceil((blocks * block + 0.05) * DOTS_PER_INCH) / DOTS_PER_INCH
+    beside = min(max(1.30, 0.2 + 0.062 * longest), 2.4)  # inches: the names; then tiles, gaps, titles and captions
+    side = min(1.25, (WIDTH - beside) / (columns + 1) - 0.10)
+    block = 0.50 + len(names) * (side + 0.20)
+    high = blocks * block + 0.05
+    drawing = Figure(figsize=(WIDTH, high))
+    axes = drawing.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(high, 0), autoscale_on=False)
+    axes.axis("off")
+    for part, row in itertools.product(range(blocks), range(len(names))):
+        top = part * block + 0.50 + row * (side + 0.20)
+        for column, entry in enumerate([None, *entries[part * columns : (part + 1) * columns]]):
+            left = beside + column * (side + 0.10)
+            x0, y0 = _draw_tile(axes, tile(row, entry), left, top, side)
+            if entry is None:
+                name = escape_formulas(names[row])
+                axes.text(x0 - 0.11, top + side / 2, name, ha="right", va="center", fontsize=8, linespacing=1.35)
+            elif row == 0:
+                name = escape_formulas(wrap_name(entry, side))
+                axes.text(left + side / 2, y0 - 0.07, name, ha="center", va="baseline", fontsize=8.5)
+    return drawing
 
 
-def _fit_tile(shown: Tile, left: float, top: float, side: float) -> tuple[float, float, float, float]:
-    """Return left, top, right and bottom of a tile centred in its square."""
+def _draw_tile(axes: Axes, shown: Tile, left: float, top: float, side: float) -> tuple[float, float]:
+    """Draw a tile in the middle of a square; return its upper left corner."""
     high, wide = (1, 1) if shown.pixels is None else shown.pixels.shape[:2]
     across, up = side * min(1, wide / high), side * min(1, high / wide)
     x0, y0 = left + (side - across) / 2, top + (side - up) / 2
-    return x0, y0, x0 + across, y0 + up
-
-
-def _list_corners(start: Sequence[float], end: Sequence[float]) -> list[tuple[float, float]]:
-    return [(start[0], start[1]), (end[0], start[1]), (end[0], end[1]), (start[0], end[1])]
-
-
-def _paint_tile(shown: Tile, place: tuple[float, float, float, float], high: float) -> tuple[int, int, np.ndarray]:
-    """Return a tile's left and lower offsets and pixels (height, width, 4), lowest first; clear without a value."""
-    colours = dict(shown.colours)
-    norm = Normalize(colours.pop("vmin", None), colours.pop("vmax", None))
-    # Colours outside [0, 1] by rounding are refused.
-    pixels = shown.pixels if shown.pixels.ndim == 2 else np.clip(shown.pixels, 0, 1)
-    painted = ScalarMappable(norm, **colours).to_rgba(pixels, bytes=True)
-    left, top, right, bottom = (round(inches * DOTS_PER_INCH) for inches in place)
-    right, bottom = max(right, left + 1), max(bottom, top + 1)
-    rows = np.arange(bottom - top)[::-1] * len(painted) // (bottom - top)
-    columns = np.arange(right - left) * painted.shape[1] // (right - left)
-    return left, round(high * DOTS_PER_INCH) - bottom, painted[rows[:, None], columns]
+    if shown.pixels is None:
+        axes.text(left + side / 2, top + side / 2, "failed", ha="center", va="center", fontsize=8, color=WARNING)
+    else:
+        pixels = shown.pixels if shown.pixels.ndim == 2 else np.clip(shown.pixels, 0, 1)
+        extent = (x0, x0 + across, y0 + up, y0)
+        axes.imshow(pixels, extent=extent, aspect="auto", interpolation="nearest", **shown.colours)
+    axes.add_patch(Rectangle((x0, y0), across, up, fill=False, edgecolor=PALE, linewidth=0.6))
+    for box in np.clip(np.reshape(shown.boxes, (-1, 4)), 0, 1) * [across, up, across, up]:
+        corner, size = (x0 + box[0], y0 + box[1]), box[2:] - box[:2]
+        axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=BOXES, linewidth=0.8))
+    if shown.below:
+        axes.text(left + side / 2, y0 + up + 0.03, shown.below, ha="center", va="top", fontsize=7.5, color=QUIET)
+    return x0, y0
 
 
 def choose_tone(card: Mapping) -> str:

@@ -24,7 +24,7 @@ from shapeline.report.elements import (
     table,
 )
 from shapeline.report.experiment import Results, scalars, select_ceiling
-from shapeline.report.figures.dots import areas, errors
+from shapeline.report.figures.dots import AREAS, ERRORS, draw_dots
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves, error_by_cost, tabulate_costs
 from shapeline.report.formatting import explain_unit, join_names, number, share
 from shapeline.report.tables import TOP
@@ -176,7 +176,7 @@ def masking_section(results: Results) -> HTML:
         ),
         heading("AUC", 4),
         figure(
-            areas(frame, drawn),
+            draw_dots(frame, drawn, AREAS),
             "Deletion and insertion AUC with 95 % intervals",
             "Mean height of each curve with its 95 % interval. Dotted line: the best control."
             + " Black dots: optimal order of the features, its interval grey."
@@ -228,7 +228,7 @@ def error_section(results: Results) -> HTML:
     return join_parts(
         title,
         figure(
-            errors(frame, drawn, exact, unit),
+            draw_dots(frame[frame["method"] != exact], drawn, ERRORS, unit),
             f"RMSE, rank correlation and top-k overlap with the scores of {exact}",
             f"Distance to the scores of {exact}: mean over instances, 95 % intervals. Dotted line: the best control.",
         ),

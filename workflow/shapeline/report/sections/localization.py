@@ -1,34 +1,18 @@
 """Sections of the localization report. truth: (n, height, width) bool, the pixels that decide the class, or None."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from shapeline.report import experiment, findings
 from shapeline.report.colours import signs
-from shapeline.report.elements import (
-    FOLD,
-    HTML,
-    WIDTH,
-    Style,
-    assign_styles,
-    figure,
-    fold,
-    heading,
-    join_parts,
-    missing,
-    name_rows,
-    note,
-    styled,
-    table,
-)
+from shapeline.report.elements import FOLD, HTML, assign_styles, figure, fold, heading, join_parts, missing, note, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import localization as figures
 from shapeline.report.figures import score_maps
-from shapeline.report.figures.dots import Panel, dot_panel
+from shapeline.report.figures.dots import draw_dots
 from shapeline.report.figures.lines import tabulate_costs
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, probability, share, two_digit_interval, two_digits
@@ -181,7 +165,7 @@ def score_table(frame: pd.DataFrame, entries: Sequence[str]) -> pd.DataFrame:
         {
             "method": entry,
             **{
-                figures.PANELS[name][0]: two_digit_interval(rows.loc[entry]) if entry in rows.index else "–"
+                figures.PANELS[name].title: two_digit_interval(rows.loc[entry]) if entry in rows.index else "–"
                 for name, rows in present.items()
             },
         }
@@ -236,7 +220,7 @@ def paired_section(results: Results) -> HTML | None:
                     "p (Holm)": probability(pair["p_holm"]),
                 }
             )
-        title = f"{figures.PANELS[statistic][0]}: {champion} − other method"
+        title = f"{figures.PANELS[statistic].title}: {champion} − other method"
         parts.append(table(pd.DataFrame(rows), title))
     return join_parts(
         *parts,
@@ -261,29 +245,12 @@ def ablation_section(results: Results, truth: np.ndarray | None) -> HTML:
             "grey and dashed.",
         ),
         figure(
-            ablation_areas(frame, drawn),
+            draw_dots(frame, drawn, figures.AREAS),
             "Mean height of the ablation curves over the logarithmic axis, with 95 % intervals",
             "Mean height of each curve over the logarithmic axis with its 95 % interval.",
         ),
         figures.draw_ablated_images(results, truth),
     )
-
-
-@styled
-def ablation_areas(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """Draw the areas as dots, lowest on top."""
-    present = [name for name in figures.OUTPUTS if len(scalars(frame, f"{name}_area"))]
-    if not present:
-        return None
-    means = scalars(frame, f"{present[0]}_area")["mean"]
-    entries = sorted((entry for entry in styles if entry in means.index), key=lambda entry: means[entry])
-    drawing = Figure(figsize=(WIDTH, 1.0 + 0.26 * len(entries)), layout="constrained")
-    panels = drawing.subplots(1, len(present), sharey=True, squeeze=False)[0]
-    for axes, name in zip(panels, present, strict=True):
-        panel = Panel(f"{figures.OUTPUTS[name]}, area", "mean share remaining", higher=False)
-        dot_panel(axes, scalars(frame, f"{name}_area"), styles, entries, panel)
-    name_rows(panels[0], entries)
-    return drawing
 
 
 def runtime_section(results: Results) -> HTML:
@@ -296,7 +263,7 @@ def runtime_section(results: Results) -> HTML:
     bars = "Bars are 95 % intervals over images" + ("" if alone else " of F1 only: time is measured per batch")
     parts = []
     for statistic in ("f1", "f1_best"):
-        title, _ = figures.PANELS[statistic]
+        title = figures.PANELS[statistic].title
         parts.append(
             figure(
                 figures.runtime_plane(frame, time, drawn, statistic, title),

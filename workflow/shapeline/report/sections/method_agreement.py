@@ -200,20 +200,11 @@ def context_section(frame: pd.DataFrame) -> HTML:
     )
 
 
-@styled
 def ground_truth_f1(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     """Draw F1 of the top k words against the k ground-truth ones, best method on top; frame: of `compare`."""
-    rows = scalars(frame, "f1")
-    entries = sorted((entry for entry in styles if entry in rows.index), key=lambda entry: -rows["mean"][entry])
-    if not entries:
-        return None
-    drawing = Figure(figsize=(0.7 * WIDTH, 1.1 + 0.29 * len(entries)), layout="constrained")
-    axes = drawing.subplots()
     across = "F1 of the top k words, k = number of ground-truth words"
-    dots.dot_panel(axes, rows.loc[entries], styles, entries, dots.Panel("Ground-truth words found", across, True))
-    elements.name_rows(axes, entries)
-    axes.set_xlim(0, 1.02)
-    return drawing
+    panel = dots.Panel("Ground-truth words found", across, True)
+    return dots.draw_dots(frame, styles, {"f1": panel}, finish=lambda axes, *_: axes.set_xlim(0, 1.02))
 
 
 def ground_truth_section(frame: pd.DataFrame | None, styles: Mapping[str, Style], explained: int) -> HTML:

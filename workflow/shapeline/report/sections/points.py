@@ -1,7 +1,7 @@
 """Instances with the influence of their features: images beside influence maps and shifted images, rows of tables
 beside bars; and the sections on measures that use no model."""
 
-import html
+import dataclasses
 import itertools
 import time
 import warnings
@@ -17,12 +17,12 @@ from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.report import elements, experiment, findings, formatting
 from shapeline.report.colours import AGAINST, BARS, INK, QUIET
-from shapeline.report.elements import HTML, NARROW, SIGNS, figure, heading, join_parts, note, styled, table
+from shapeline.report.elements import HTML, NARROW, figure, heading, join_parts, note, styled, table
 from shapeline.report.experiment import Results
-from shapeline.report.explorer import to_data_uri
+from shapeline.report.figures import score_maps
+from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, share
-from shapeline.report.sections import common, method_agreement
-from shapeline.report.tables import feature_values
+from shapeline.report.sections import common, images, method_agreement
 
 POINTWISE = ("mim", "parzen", "data_lime", "augmented_mim")  # one vector per instance, by which an image is shifted
 PAPER_COSINE = 0.94  # least mean between MIM and Parzen over 8,000 instances (Sliwinski et al. 2019, §8.2)
@@ -258,161 +258,74 @@ def masking_note(results: Results) -> HTML | None:
     return note(f"The lowest (best) deletion AUC, in nats: {lowest}.") if lowest else None
 
 
-MAX_FEATURES = 20  # listed per row of a table
-
-
-@dataclass(frozen=True)
-class InfluenceMap:
-    """An influence map: its caption, the influence of every cell, and a warning if any."""
-
-    caption: str
-    phi: np.ndarray | None  # of the image's shape; None where the explanation failed
-    warning: str = ""
-
-
 def points_section(results: Results) -> HTML:
-    """Return the shown instances with the influence of their features: images, or tables of values and bars."""
-    picked = results.shown
+    """Return the shown instances with the influence of their features: maps and shifted images, or heat tables."""
+    entries = list_data_entries(results)
     if results.dataset_card["kind"] == "image":
-        return image_rows(results, picked)
+        return image_rows(results, results.shown)
     if results.dataset_card["kind"] == "table":
-        return record_tables(results, picked)
+        shown = images.explanations(
+            dataclasses.replace(results, scores={name: results.scores[name] for name in entries})
+        )
+        methods = {results.entries[entry]["method"] for entry in entries}
+        return join_parts(shown, note(" ".join([READING, *(REMARKS[name] for name in REMARKS if name in methods)])))
     return note("Not available: these measures need images or rows of a table, and the inputs are texts.")
 
 
 def image_rows(results: Results, picked: pd.DataFrame) -> HTML:
     """Return a row per image: the image, then per measure its influence map and the image shifted along it."""
     entries = list_data_entries(results, POINTWISE)
-    scores = {entry: experiment.select_scores(results.scores[entry], picked["instance"]) for entry in entries}
-    reasons = {entry: sparse_rows(results.scores[entry]).set_index("instance")["why"] for entry in entries}
-    images = results.read_inputs(picked)
-    rows = []
-    for index, (image, point) in enumerate(zip(images, picked.to_dict("records"), strict=True)):
-        features = results.features_of(image)
-        maps = [
-            InfluenceMap(
-                entry,
-                None if scores[entry][index] is None else cell_map(scores[entry][index], features),
-                reasons[entry].get(point["instance"], ""),
-            )
-            for entry in entries
+    inputs, reasons = results.read_inputs(picked), []
+    maps = {entry: experiment.select_scores(results.scores[entry], picked["instance"]) for entry in entries}
+    for entry in entries:
+        maps[entry] = [
+            None if row is None else cell_map(row, results.features_of(image))
+            for row, image in zip(maps[entry], inputs, strict=True)
         ]
-        rows.append(image_row(image, experiment.name_instance(results, point), maps))
-    return join_parts(*rows, note(READING))
+        rows = sparse_rows(results.scores[entry])
+        rows = rows[rows["instance"].isin(picked["instance"])]
+        reasons += [note(f"⚠ {entry}, instance {row.instance}: {row.why}.") for row in rows.itertuples()]
+    drawing = draw_shifted(inputs, results.name_instances(picked), maps)
+    alt = "Images, and per measure the influence map above the image shifted along it"
+    return join_parts(figure(drawing, alt, SHIFTED, vector=False), *reasons)
 
 
+def draw_shifted(
+    inputs: np.ndarray, names: Sequence[str], maps: Mapping[str, Sequence[np.ndarray | None]], columns: int = 10
+) -> Figure:
+    """Draw images (n, channels, height, width) in [0, 1], and a column per map with the shifted image below it."""
+    rows = [text for name in names for text in (name, "shifted")]
+
+    def tile(row: int, entry: str | None) -> Tile:
+        image = inputs[row // 2]
+        phi = None if entry is None else maps[entry][row // 2]
+        if entry is None or (phi is not None and row % 2):
+            return score_maps.image_tile(image if entry is None else shift_image(image, phi), "gray")
+        if phi is None:
+            return Tile(None)
+        total = phi.sum(axis=0)
+        return score_maps.map_tile(total.ravel(), np.arange(total.size).reshape(total.shape))
+
+    return score_maps.image_grid(rows, list(maps), tile, columns)
+
+
+SHIFTED = (
+    "Blue: a brighter pixel supports the label of the image; orange: a darker one. Each map has its own scale, written "
+    "below it; below the map the image, shifted along it until 5 % of its pixels change by at least 0.3 of the range."
+)
 READING = (
-    "For each measure: the influence map and the image shifted along it. Blue: a brighter pixel supports the label "
-    "of the image; orange: a darker one. Each map has its own scale, written below it; an image is shifted until 5 % "
-    "of its pixels change by at least 0.3 of the range."
+    "Blue: a larger value supports the label of the instance (regression: a larger number); orange: a smaller one. "
+    "Each measure has its own unit."
 )
-
-
-def image_row(image: np.ndarray, name: str, maps: Sequence[InfluenceMap], sweep: bool = False) -> HTML:
-    """Return an image (channels, height, width) in [0, 1], then every map beside (sweep: above) its shifted image."""
-    title, *rest = name.split("\n")
-    alt = html.escape(name.replace("\n", ", "))
-    first = f"{_embed(_colour(image), f'Image: {alt}')}<span><b>{html.escape(title)}</b></span>"
-    first += "".join(f"<span>{html.escape(line)}</span>" for line in rest)
-    cells = "".join(f'<div class="measure">{_draw_measure(image, measure, alt)}</div>' for measure in maps)
-    return HTML(f'<div class="face{" sweep" if sweep else ""}"><div>{first}</div><div>{cells}</div></div>')
-
-
-def _draw_measure(image: np.ndarray, measure: InfluenceMap, name: str) -> str:
-    caption = f"<b>{html.escape(measure.caption)}</b>"
-    if measure.phi is None:
-        return f'<span>{caption}</span><span class="flag">⚠ failed</span>'
-    size = np.abs(measure.phi).max()
-    quoted = html.escape(measure.caption)
-    images = _embed(tint_map(measure.phi), f"Influence map by {quoted}: {name}")
-    images += _embed(_colour(shift_image(image, measure.phi)), f"Image shifted along the influence by {quoted}: {name}")
-    flag = f'<span class="flag">⚠ {html.escape(measure.warning)}</span>' if measure.warning else ""
-    return f"{images}<span>{caption} ± {number(size)}</span>{flag}"
-
-
-def shift_image(image: np.ndarray, phi: np.ndarray) -> np.ndarray:
-    """Return the image shifted visibly along the influence, of the same shape, in [0, 1]."""
-    return influence.shifted_picture(image.reshape(-1), phi.reshape(-1)).reshape(image.shape)
-
-
-def tint_map(phi: np.ndarray) -> np.ndarray:
-    """Return an influence map (channels, height, width) as colours (height, width, 3), channels added, white at 0."""
-    values = phi.sum(axis=0)
-    limit = np.abs(values).max() or 1.0
-    return SIGNS(0.5 + 0.5 * values / limit)[..., :3]
-
-
-def _colour(image: np.ndarray) -> np.ndarray:
-    """Return (channels, height, width) as colours (height, width, 3); one channel is a brightness, white at 1."""
-    return np.moveaxis(np.broadcast_to(image.clip(0, 1), (3, *image.shape[1:])), 0, -1)
-
-
-def _embed(colours: np.ndarray, alt: str) -> str:
-    return f'<img width="{colours.shape[1]}" alt="{alt}" src="{to_data_uri(colours)}">'
-
-
-def record_tables(results: Results, picked: pd.DataFrame) -> HTML:
-    """Return a table per row: each feature's value, and its influence by each measure as a number and a bar."""
-    entries = list_data_entries(results)
-    scores = {entry: experiment.select_scores(results.scores[entry], picked["instance"]) for entry in entries}
-    inputs = results.read_inputs(picked)
-    parts = []
-    for index, (row, point) in enumerate(zip(inputs, picked.to_dict("records"), strict=True)):
-        values = feature_values(row, results.features_of(row), results.dataset_card)
-        of_row = {entry: scores[entry][index] for entry in entries}
-        parts.append(heading(experiment.name_instance(results, point).replace("\n", ", ")))
-        parts.append(record_table(experiment.name_features(results), values, of_row))
-    methods = {results.entries[entry]["method"] for entry in entries}
-    remarks = [remark for method, remark in REMARKS.items() if method in methods]
-    return join_parts(*parts, note(" ".join([RECORD_READING, *remarks])))
-
-
-RECORD_READING = (
-    "Blue bars to the right: a larger value supports the label of the instance (regression: a larger number); "
-    "orange bars to the left: a smaller one. Bars are scaled within each column, in the units of its measure."
-)
-
-
 REMARKS = {
     "qii": "qii evaluates the model: blue raises the probability of the class explained, or the prediction.",
     "counterfactual": "counterfactual has no sign, and one number per feature for all instances of a class.",
 }
 
 
-def record_table(
-    names: Sequence[str], values: Sequence[str], scores: Mapping[str, np.ndarray | None], most: int = MAX_FEATURES
-) -> HTML:
-    """Return the `most` influential features with values, and per method influence and bar; scores None: failed."""
-    available = {entry: row for entry, row in scores.items() if row is not None}
-    order = np.arange(len(names))
-    if len(names) > most and available:
-        ranks = pd.DataFrame({entry: np.abs(row) for entry, row in available.items()}).rank().mean(axis=1)
-        order = np.sort(np.argsort(-ranks.to_numpy(), kind="stable")[:most])
-    head = "".join(f'<th class="number">{html.escape(entry)}</th><th></th>' for entry in scores)
-    limits = {entry: np.abs(row).max() or 1.0 for entry, row in available.items()}
-    body = []
-    for feature in order:
-        cells = "".join(
-            _write_bar(row[feature], limits[entry]) if row is not None else '<td class="flag">⚠ failed</td><td></td>'
-            for entry, row in scores.items()
-        )
-        name, value = html.escape(names[feature]), html.escape(values[feature])
-        body.append(f'<tr><td>{name}</td><td class="number">{value}</td>{cells}</tr>')
-    n_hidden = len(names) - len(order)
-    more = note(f"{number(n_hidden)} features with smaller influence are not shown.") if n_hidden else None
-    return join_parts(
-        HTML(
-            '<div class="wide"><table class="record"><thead><tr><th>feature</th><th class="number">value</th>'
-            f"{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-        ),
-        more,
-    )
-
-
-def _write_bar(value: float, limit: float) -> str:
-    width, side = 50 * abs(value) / limit, "p" if value > 0 else "n"
-    bar = f'<u class="{side}" style="width: {width:.1f}%"></u>' if width >= 0.05 else ""
-    return f'<td class="number">{formatting.align_columns(value, limit)}</td><td class="bar"><i>{bar}</i></td>'
+def shift_image(image: np.ndarray, phi: np.ndarray) -> np.ndarray:
+    """Return the image shifted visibly along the influence, of the same shape, in [0, 1]."""
+    return influence.shifted_picture(image.reshape(-1), phi.reshape(-1)).reshape(image.shape)
 
 
 def cell_map(scores: np.ndarray, features: Features) -> np.ndarray:
@@ -476,32 +389,32 @@ def sweeps_section(results: Results, count: int = 2) -> HTML:
         return HTML("")
     picked = experiment.choose_instances(results.instances, count)
     indices = experiment.find_positions(results.dataset, picked)
-    images, point_labels = results.dataset.inputs[indices], results.dataset.labels[indices]
+    inputs, point_labels = results.dataset.inputs[indices], results.dataset.labels[indices]
     data = results.dataset.part("train") if results.model_card else results.dataset
     rows = np.unique(np.linspace(0, len(data.inputs) - 1, MAX_SWEEP_ROWS).astype(int))  # spread evenly over the file
     flat = data.inputs[rows].reshape(len(rows), -1)
-    sweeps = sweep(images.reshape(len(images), -1), flat, data.labels[rows], point_labels, methods)
+    sweeps = sweep(inputs.reshape(len(inputs), -1), flat, data.labels[rows], point_labels, methods)
     names = results.name_instances(picked)
     return join_parts(
         heading("Parameter sweeps"),
         note(HOW_TO_READ),
-        *(sweep_rows(swept, images, names) for swept in sweeps),
+        *(sweep_rows(swept, inputs, names) for swept in sweeps),
         note(sweep_times(sweeps, len(flat))),
     )
 
 
-def sweep_rows(swept: Sweep, images: np.ndarray, names: Sequence[str]) -> HTML:
+def sweep_rows(swept: Sweep, inputs: np.ndarray, names: Sequence[str]) -> HTML:
     """Return a row per image: the image, then per value the map above the shifted image."""
-    rows = []
-    for index, (image, name) in enumerate(zip(images, names, strict=True)):
-        maps = [phi[index].reshape(image.shape) for phi in swept.phi]
-        marked = [
-            InfluenceMap(f"{swept.symbol} = {value:g}", phi, "no neighbours" if warned and not phi.any() else "")
-            for value, phi, warned in zip(swept.values, maps, swept.warned, strict=True)
-        ]
-        rows.append(image_row(image, name, marked, sweep=True))
-    title = f"{swept.method}, {swept.symbol} from {swept.values[0]:g} to {swept.values[-1]:g}"
-    return join_parts(heading(title), *rows)
+    maps = {
+        f"{swept.symbol} = {value:g}": list(phi.reshape(inputs.shape))
+        for value, phi in zip(swept.values, swept.phi, strict=True)
+    }
+    empty = [f"{value:g}" for value, warned in zip(swept.values, swept.warned, strict=True) if warned]
+    return join_parts(
+        heading(f"{swept.method}, {swept.symbol} from {swept.values[0]:g} to {swept.values[-1]:g}"),
+        figure(draw_shifted(inputs, names, maps), f"Influence maps by {swept.method} per {swept.symbol}", vector=False),
+        note(f"⚠ An image has no neighbours at {swept.symbol} = {', '.join(empty)}.") if empty else None,
+    )
 
 
 def sweep_times(sweeps: Sequence[Sweep], rows: int) -> str:
