@@ -13,7 +13,7 @@ from shapeline.workflow.job_code import PACKAGE
 
 MOST_MODULES, MOST_ROOMS = 9, 21
 MOST_FLOORS = 11
-MOST_FILES, MOST_FILE_LINES = 220, 53_765  # of the package, which is to get smaller
+MOST_FILES, MOST_FILE_LINES = 220, 53_755  # of the package, which is to get smaller
 # Modules of `workflow` that the Snakefile imports while it plans a run.
 PLANNING = {"job_code", "jobs", "messages", "runs"}
 FRAMEWORKS = {"torch", "tensorflow", "keras", "captum", "shap", "lime"}
@@ -124,6 +124,7 @@ def test_modules_import_modules_and_no_lazy_names():
 def test_every_lazy_name_exists():
     for name in (module for module in trees() if imported(module) == {"shapeline.lazy"}):
         package = importlib.import_module(name)
+        assert dir(package) == package.__all__
         for public in dir(package):
             assert getattr(package, public) is not None, (name, public)
 

@@ -549,11 +549,23 @@ def test_an_onnx_file_determines_its_rows(shape, whole, what, told, tmp_path, de
     assert validation.load(merged(default, given)).experiments[what].model == what
 
 
-@pytest.mark.parametrize("action", ["run", "prune"])
-def test_a_configuration_that_is_missing_is_one_line(action, capsys):
-    assert command.main([action, "--configfile", "none.yaml"]) == 1
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        *(
+            (
+                [action, "--configfile", "none.yaml"],
+                "none.yaml: there is no such file; give the path of a configuration",
+            )
+            for action in ("run", "prune")
+        ),
+        *((["run", "--cores", cores], f"--cores: '{cores}' is no number of cores") for cores in ("0", "-1", "two")),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(words, message, capsys):
+    assert command.main(words) == 1
     said = capsys.readouterr().err
-    assert "none.yaml: there is no such file; give the path of a configuration" in said and said.count("\n") == 1
+    assert message in said and said.count("\n") == 1
 
 
 def test_each_untrusted_file_is_a_line(default, monkeypatch):

@@ -319,7 +319,7 @@ def test_unsupported_inputs_of_a_network_are_refused(inputs, words):
 
 
 def test_an_explanation_prints_on_one_screen(explained):
-    for told in (repr(explained), repr(explained[3])):
+    for told in (repr(explained), repr(explained[3]), repr(explained.about)):
         assert len(told.splitlines()) <= 24 and max(map(len, told.splitlines())) <= 100
     assert "Explanation by kernel_shap of 6 instances, 5 columns" in repr(explained)
     assert "sex = " in repr(explained[3]) and "±" in repr(explained[3])
@@ -338,10 +338,32 @@ def test_instances_and_features_are_picked(explained):
     assert list(some.data) == ["age", "sex"] and some.feature_names == ("age", "sex")
     assert explained[:, "age"].scores.shape == (6, 1) and explained[:, 1].feature_names == ("age",)
     assert len(list(explained)) == 6
-    with pytest.raises(ShapelineError, match=r"no feature 'agee'\. Did you mean 'age'"):
-        explained[:, "agee"]
-    with pytest.raises(ShapelineError, match=r"use e\[:, 'age'\]"):
-        explained["age"]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        (lambda e: e[:, "agee"], "no feature 'agee'. Did you mean 'age'"),
+        (lambda e: e["age"], "use e[:, 'age']"),
+        *(
+            (lambda e, key=key: e[key], f"explanation: instances: {key!r} selects none of 6; give positions below 6")
+            for key in (9, -7, 1.5, None, [9], [True], [[0, 1]])
+        ),
+        *(
+            (lambda e, key=key: e[0, key], f"explanation: features: {key!r} selects none of 5; give positions below 5")
+            for key in (9, 1.5, None, [1.5])
+        ),
+        (lambda e: e[1, 2, 3], "3 indices; give instances and features"),
+        (lambda e: e.save(None), "a NoneType is no path"),
+        (lambda e: e.to_html(5), "to_html: an int is no path"),
+        (lambda e: shapeline.Explanation.load(None), "load: a NoneType is no path"),
+        (lambda e: scores.read(5), "scores.read: an int is no path"),
+    ],
+)
+def test_mistakes_of_indices_and_paths_are_one_line(explained, mistake, words):
+    with pytest.raises(ShapelineError, match=re.escape(words)) as raised:
+        mistake(explained)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_frame_has_a_row_an_instance_and_feature(explained):

@@ -420,6 +420,8 @@ def test_progress_counts_evaluations():
         ({"game": lambda masks: [{}] * len(masks)}, "returned list for masks of 1"),
         ({"method": "saliency"}, "saliency needs a model and its inputs; use one of"),
         ({"method": "kernel_shap", "size": 3}, "there is no parameter 'size'"),
+        ({"n_samples": 30}, "there is no parameter 'n_samples'. Did you mean 'evaluations'?"),
+        ({"perturbations_per_eval": 3}, "Did you mean 'batch'?"),
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"retries": -1}, "retries is -1"),
         ({"batch": 0}, "batch is 0"),

@@ -26,7 +26,7 @@ from shapeline.report.figures import score_maps
 from shapeline.report.sections import localization as sections_localization
 from shapeline.statistics.comparison import compare
 from shapeline.theory import visited_nodes
-from shapeline.workflow.job_code import report_code
+from shapeline.workflow.job_code import list_page_code
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "localization.ipynb"
 SECTIONS = ["Explanations", "Instances", "Comparison", "Robustness", "How to read this report", "Diagnostics"]
@@ -256,7 +256,7 @@ def test_the_committed_notebook_is_bare_and_its_code_is_tracked(default, root):
     assert all(len(cell["source"]) <= 10 for cell in code)
     default["experiments"]["digits"]["report"] = {"notebook": "localization"}
     os.chdir(root)
-    tracked = report_code(load(default), "digits")
+    tracked = list_page_code("render_report", load(default).experiments["digits"].report.notebook)
     files = ("report/sections/localization.py", "papers/statement_sections.py", "papers/claims.py", "report/page.css")
     assert {f"workflow/shapeline/{file}" for file in files} <= set(tracked)
     assert "workflow/shapeline/theory/visited_nodes.py" in tracked

@@ -140,7 +140,7 @@ def copy_repository(root: Path, target: Path) -> Checkout:
     for name, line, quicker in QUICKER:
         file = target / "workflow/shapeline" / name
         text = file.read_text(encoding="utf-8")
-        assert text.count(line) == 1, name
+        assert text.count(line) == 1, f"{name} has no longer one '{line}': name its line in QUICKER of {__file__}"
         file.write_text(text.replace(line, quicker), encoding="utf-8")
     return Checkout(target)
 

@@ -18,6 +18,8 @@ CALLS = {
 
 def __getattr__(name: str):
     """Modules are imported when they are first used, so that a dry run never pays for torch."""
+    if name == "__all__":
+        return list(CALLS)
     if name in CALLS:
         return getattr(importlib.import_module(CALLS[name]), name)
     try:

@@ -23,7 +23,7 @@ EXTRAS = {
     "mlflow": ("mlflow",),
 }
 
-# Names of methods in shap and captum, in lower case, without "Explainer".
+# Names of methods and arguments in shap, captum, shapiq and lime, in lower case, without "Explainer".
 NAMES_ELSEWHERE = {
     **dict.fromkeys(("exact", "shapleyvalues"), "shapley"),
     **dict.fromkeys(("kernel", "kernelshap", "shap"), "kernel_shap"),
@@ -33,6 +33,14 @@ NAMES_ELSEWHERE = {
     **dict.fromkeys(("featureablation", "ablation"), "occlusion"),
     **{"tree": "tree_shap", "linear": "linear_shap", "ig": "integrated_gradients", "layergradcam": "grad_cam"},
     **{"gp": "gp_shapley", "limetabular": "lime"},
+    **dict.fromkeys("nsamples numsamples samplesize nperturbsamples numperturbations".split(), "evaluations"),
+    **dict.fromkeys("maxevals nevals nevaluations npermutations nperms".split(), "evaluations"),
+    **dict.fromkeys(("batchsize", "perturbationspereval", "internalbatchsize"), "batch"),
+    **dict.fromkeys(("index", "order", "maxorder", "approximator", "algorithm"), "method"),
+    **dict.fromkeys(("labels", "toplabels", "outputindexes"), "target"),
+    **dict.fromkeys(("data", "masker", "imputer"), "background"),
+    **{"baselines": "reference", "featuremask": "features", "link": "value"},
+    **{"randomseed": "seed", "silent": "progress", "verbose": "progress"},
 }
 
 

@@ -5,12 +5,14 @@ from collections.abc import Callable, Mapping
 
 
 def export_lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable, Callable[[], list[str]]]:
-    """Return a package's `__getattr__` and `__dir__`; homes: module, also by its full name, to public names."""
+    """Return a package's `__getattr__`, which knows `__all__` too, and `__dir__`; homes: module to public names."""
     home_of = {
         name: home if "." in home else f"{package}.{home}" for home, names in homes.items() for name in names.split()
     }
 
     def get(name: str) -> object:
+        if name == "__all__":
+            return sorted(home_of)
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(home_of[name]), name)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shapeline.errors import ShapelineError, describe_missing
-from shapeline.files import atomic
+from shapeline.files import atomic, check_path
 from shapeline.seeds import seed_of
 
 VERSION = 3
@@ -149,7 +149,8 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     >>> from shapeline import scores
     >>> rows = scores.read("results/digits/scores/kernel_shap")  # doctest: +SKIP
     """
-    if isinstance(path, str | Path):
+    if isinstance(path, str | Path) or not isinstance(path, Iterable):
+        path = check_path("scores.read", path)
         path = _find_shards(Path(path)) if Path(path).is_dir() else [path]
     frames = []
     for shard in path:

@@ -19,8 +19,8 @@ from shapeline.attribution.game_values import WHERE
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, count_processes
 from shapeline.datasets import sources
-from shapeline.designs.design import check_integer
-from shapeline.errors import ShapelineError, name_type, nearest, rename_place, reported_extras
+from shapeline.designs.design import check_choice, check_integer
+from shapeline.errors import ShapelineError, name_type, rename_place, reported_extras
 from shapeline.files import check_path
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
@@ -234,20 +234,22 @@ def shapley_values(
     _check_method(chosen, n, evaluations)
     features = Features("player", (n,), np.arange(n, dtype=np.int32), names)
     parsed = _parse_methods(settings, spend, evaluations, features, seed_of(seed, chosen, 0))
+    check_choice(WHERE, "on_error", on_error, ("fail", "record"))
     identity = _read_attribute(game, "identity") if identity is None else identity
     how = Evaluation(
         count_processes(n_jobs),
         None if batch is None else check_integer(WHERE, "batch", batch, 1),
         check_integer(WHERE, "retries", retries, 0),
-        _check_choice(on_error, ("fail", "record")),
+        on_error,
         None if cache is None else check_path(f"{WHERE}: cache", cache),
         None if identity is None else str(identity),
     )
     with _report_progress(progress, chosen) as tell:
         values = Values(game, names, how, tell)
-        outputs = _name_outputs(
-            values, n, _read_attribute(game, "output_names") if output_names is None else output_names
-        )
+        # The values of the empty and full coalition show the number of outputs.
+        count = values.of(np.repeat([[False], [True]], n, axis=1)).shape[1]
+        given = _read_attribute(game, "output_names") if output_names is None else output_names
+        outputs = (ONE,) if given is None and count == 1 else check_names("output_names", given, count, "output")
         record = _attribute_outputs(values, parsed, features, len(outputs), seed_of(seed, chosen, 0))
     limits = {"budget": spend} if evaluations is None else {"evaluations": evaluations}
     settings |= limits if METHODS[chosen].sampled else {}
@@ -305,12 +307,6 @@ def _read_attribute(game: object, name: str) -> object:
     return value if isinstance(value, str | list | tuple) else None
 
 
-def _name_outputs(values: Values, n: int, given: object) -> tuple[str, ...]:
-    """Return the names of the outputs; the values of the empty and full coalition show their number."""
-    count = values.of(np.repeat([[False], [True]], n, axis=1)).shape[1]
-    return (ONE,) if given is None and count == 1 else check_names("output_names", given, count, "output")
-
-
 def _check_method(method: str, n: int, evaluations: int | None) -> None:
     """Raise ShapelineError for a method that needs more than values of coalitions, or more evaluations."""
     if not METHODS[method].is_design:
@@ -321,12 +317,6 @@ def _check_method(method: str, n: int, evaluations: int | None) -> None:
         raise ShapelineError(
             f"{WHERE}: evaluations is {evaluations} and {method} needs {least} for {n} players; raise it"
         )
-
-
-def _check_choice(on_error: object, choices: tuple[str, ...]) -> str:
-    if on_error not in choices:
-        raise ShapelineError(f"{WHERE}: on_error is {on_error!r}.{nearest(on_error, choices)}")
-    return on_error
 
 
 @contextlib.contextmanager

@@ -1,8 +1,11 @@
 """Choices of a call from Python: the method and its parameters, the evaluations, the seed."""
 
+import inspect
+
 import numpy as np
 from pydantic import ValidationError
 
+import shapeline
 from shapeline.config.mistakes import MAX_BUDGET
 from shapeline.designs.design import MAX_D, check_integer
 from shapeline.errors import ShapelineError, name_type, nearest
@@ -13,10 +16,6 @@ from shapeline.methods.settings import BUDGET_KEYS
 AUTO = "auto"
 BUDGET = 4  # a multiple of d
 MIN_EXACT = 256  # coalitions that are always affordable
-ARGUMENTS = (  # of the calls, besides the parameters of methods
-    "background budget class_names evaluations feature_names features outputs reference seed target tokenizer value y "
-    "batch cache identity n_jobs on_error output_names player_names progress retries"
-).split()
 
 
 def check_spending(where: str, budget: float | dict | None, evaluations: object) -> float | dict:
@@ -94,12 +93,18 @@ def check_entry(method: str, parameters: dict, budget: float | dict, where: str 
         if first["type"] != "extra_forbidden":
             raise ShapelineError(f"{method}: {key}: {first['msg']}; give another value.") from None
         allowed = [name for name in METHODS[method].parameters.model_fields if name not in ("method", *BUDGET_KEYS)]
-        hint = f".{nearest(key, [*allowed, *ARGUMENTS])}"
+        hint = f".{nearest(key, [*allowed, *_list_arguments(where, METHODS[method].sampled)])}"
         if "Did you mean" not in hint:
-            spend = "; set the cost by evaluations= or budget=." if METHODS[method].sampled else "; leave it out."
-            hint = f".{nearest(key, allowed)}" if allowed else spend
+            hint = f".{nearest(key, allowed)}" if allowed else "; leave it out."
         raise ShapelineError(f"{method}: there is no parameter '{key}'{hint}") from None
     return settings
+
+
+def _list_arguments(call: str, sampled: bool) -> list[str]:
+    """Return the optional arguments of a call, besides the parameters of methods."""
+    arguments = inspect.signature(getattr(shapeline, call)).parameters.values()
+    costs = () if sampled else ("budget", "evaluations")
+    return [one.name for one in arguments if one.default is not inspect.Parameter.empty and one.name not in costs]
 
 
 def _check_stopping_rule(method: str, budget: dict, where: str) -> None:

@@ -14,11 +14,12 @@ from shapeline.api import drawing, formatting, stored
 from shapeline.api.case import CallOptions, Case, build_case
 from shapeline.api.choice import check_spending, seed_by, settle_spending
 from shapeline.api.explanation import Explanation
+from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
 from shapeline.errors import NO_RULE, ShapelineError, reported_extras
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
 from shapeline.statistics.paired import pivot_by_method
-from shapeline.statistics.recommendation import GRADIENT_EVALUATIONS, MARGIN, Recommendation, recommend
+from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

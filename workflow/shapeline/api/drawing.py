@@ -10,6 +10,7 @@ import numpy as np
 
 from shapeline.api import formatting
 from shapeline.errors import ShapelineError
+from shapeline.files import check_path
 
 MAX_BYTES, BYTES_PER_SCORE = 300_000, 2.5  # of an explorer in a notebook, and least size of a score in it
 
@@ -85,7 +86,7 @@ def save_page(title: str, body: str, path: str | Path | None) -> str | None:
     text = rendering.page(title, f"<h1>{html.escape(title)}</h1>{body}")
     if path is None:
         return text
-    rendering.write(Path(path), text)
+    rendering.write(check_path("to_html", path), text)
     return None
 
 

@@ -2,8 +2,9 @@
 
 import dataclasses
 import math
+import reprlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import pandas as pd
 from shapeline.api import drawing, formatting, stored
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.designs.interactions import build_symmetric
-from shapeline.errors import ShapelineError, describe_missing, nearest
+from shapeline.errors import ShapelineError, describe_missing, nearest, shorten_name
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 
@@ -34,7 +35,7 @@ RENAMED = {
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Metadata:
     """Metadata of explanations.
 
@@ -56,6 +57,15 @@ class Metadata:
     instances: Sequence = ()
     classes: tuple[str, ...] = ()
     inputs: Sequence[int] = ()
+
+    def __repr__(self) -> str:
+        """Return a line per field; long lists are shortened, and arrays and data frames are their shape."""
+        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        lines = [
+            f"  {name}: {f'{type(one).__name__} {one.shape}' if hasattr(one, 'shape') else reprlib.repr(one)}"
+            for name, one in values.items()
+        ]
+        return "\n".join(["Metadata", *(line if len(line) < 100 else f"{line[:99]}…" for line in lines)])
 
     def at(self, order: np.ndarray) -> "Metadata":
         """Return the metadata of the instances at these positions."""
@@ -148,14 +158,19 @@ class Explanation(Record):
         return Explanation(**vars(Record(**columns).at(order)), about=self.about.at(order))
 
     def __getitem__(self, key: Any) -> "Explanation":
-        rows, columns = key if isinstance(key, tuple) else (key, None)
+        rows, *columns = key if isinstance(key, tuple) and key else (key,)
         if isinstance(rows, str):
             raise ShapelineError(
                 f"explanation: instances are indexed by position; for the feature '{rows}' use e[:, '{rows}']"
             )
-        indices = np.atleast_1d(np.arange(len(self))[rows])  # an IndexError beyond the end, which ends a loop
-        picked = self.at(indices)
-        return picked if columns is None else picked._having(columns)
+        if len(columns) > 1:
+            raise ShapelineError(f"explanation: {len(key)} indices; give instances and features, as in e[2:5, 'age']")
+        picked = self.at(_find_positions("instance", len(self), rows))
+        return picked._having(*columns) if columns else picked
+
+    def __iter__(self) -> Iterator["Explanation"]:
+        """Return the explanations of one instance each."""
+        return (self.at(np.array([index])) for index in range(len(self)))
 
     def _having(self, columns: Any) -> "Explanation":
         """Return the same instances with some of their features."""
@@ -165,12 +180,12 @@ class Explanation(Record):
             )
         names = self.about.names[0]
         selected = [columns] if isinstance(columns, str) else columns
-        if not isinstance(selected, slice | int | np.integer):
+        if np.iterable(selected) and not isinstance(selected, slice):
             for name in selected:
                 if isinstance(name, str) and name not in names:
                     raise ShapelineError(f"explanation: there is no feature '{name}'.{nearest(name, names)}")
             selected = [names.index(name) if isinstance(name, str) else name for name in selected]
-        indices = np.atleast_1d(np.arange(len(names))[selected])
+        indices = _find_positions("feature", len(names), selected)
         remaining = tuple(names[index] for index in indices)
         about, data = self.about, self.about.data
         if isinstance(data, pd.DataFrame) and set(remaining) <= set(data):
@@ -181,8 +196,9 @@ class Explanation(Record):
         about = dataclasses.replace(about, names=[remaining] * len(self), features=features, data=data)
         flat = _flatten(self.scores)[:, indices]
         spread = None if self.standard_error is None else _flatten(self.standard_error)[:, indices]
+        chosen = (slice(None), indices[:, None], indices), (slice(None), *np.triu_indices(len(indices), 1))
         pairs, of_pairs = (
-            None if one is None else _select_pairs(one, len(names), indices)
+            None if one is None else build_symmetric(one, len(names))[chosen[0]][chosen[1]]
             for one in (self.interaction_values, self.interactions_standard_error)
         )
         interactions = {"interaction_values": pairs, "interactions_standard_error": of_pairs}
@@ -343,14 +359,23 @@ class Explanation(Record):
         return cls(**vars(record), about=Metadata(**about))
 
 
+def _find_positions(what: str, count: int, key: Any) -> np.ndarray:
+    """Return the positions (n,) that an index selects. Raises ShapelineError where it selects none of them."""
+    try:
+        indices = np.atleast_1d(np.arange(count)[key])
+        if key is not None and indices.ndim == 1:
+            return indices
+    except (IndexError, TypeError, ValueError):
+        pass
+    raise ShapelineError(
+        f"explanation: {what}s: {shorten_name(repr(key))} selects none of {count}; give positions below {count}, a "
+        f"slice, or a Boolean per {what}"
+    )
+
+
 def _flatten(scores: np.ndarray) -> np.ndarray:
     """Return scores (n, *feature shape) as (n, d), also of no instances."""
     return scores.reshape(len(scores), math.prod(scores.shape[1:]))
-
-
-def _select_pairs(pairs: np.ndarray, d: int, indices: np.ndarray) -> np.ndarray:
-    """Return the pairs (n, d (d-1) / 2) among some of the features."""
-    return build_symmetric(pairs, d)[:, indices[:, None], indices][:, *np.triu_indices(len(indices), 1)]
 
 
 def _to_numbers(values: pd.Series) -> pd.Series:

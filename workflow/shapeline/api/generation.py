@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api import drawing
-from shapeline.api.choice import AUTO, check_entry, check_spending, choose_method, parse_stopping_rule
-from shapeline.designs.design import check_integer, count_evaluations
+from shapeline.api.choice import AUTO, BUDGET, check_entry, check_spending, choose_method, parse_stopping_rule
+from shapeline.designs.design import check_choice, check_integer, count_evaluations
 from shapeline.errors import ShapelineError, name_type, nearest, reported_extras
 from shapeline.generation import estimates, game
 from shapeline.generation.game import Encoder, PromptGame, Removal
@@ -298,8 +298,8 @@ def explain_generation(
     model, tokenizer = _open(model, tokenizer)
     evaluations = EVALUATIONS if evaluations is None else evaluations
     _check_choices(removal, value, evaluations, max_tokens, seed, model)
-    if budget is not None:
-        check_entry("gp_shapley", {}, budget, WHERE)
+    if budget is not None or method == AUTO:
+        check_entry("gp_shapley", parameters if method == AUTO else {}, BUDGET if budget is None else budget, WHERE)
     chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
     if not isinstance(placeholder, str):
         raise ShapelineError(f"{WHERE}: placeholder is {placeholder!r}; give a text, or choose removal='delete'.")
@@ -351,8 +351,7 @@ def _check_choices(removal: str, value: str, evaluations: int, max_tokens: int, 
     """Raise ShapelineError for an invalid choice."""
     values = (*estimates.VALUES, value) if callable(value) else estimates.VALUES
     for name, chosen, choices in (("removal", removal, REMOVALS), ("value", value, values)):
-        if chosen not in choices:
-            raise ShapelineError(f"{WHERE}: {name} is {chosen!r}.{nearest(chosen, choices)}")
+        check_choice(WHERE, name, chosen, choices)
     for name, number, least in (("evaluations", evaluations, 1), ("max_tokens", max_tokens, 1), ("seed", seed, 0)):
         check_integer(WHERE, name, number, least)
     if callable(value) and (removal == "mask" or not hasattr(model, "seq2seq")):

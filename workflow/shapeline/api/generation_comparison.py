@@ -108,9 +108,9 @@ def compare_generation(
         check_integer(WHERE, name, number, least)
     if options.get("value", "sum") not in ("sum", "mean"):
         raise ShapelineError(f"{WHERE}: value is {options['value']!r}; give 'sum' or 'mean'.")
-    first = explain_generation(
-        model, prompts, tokenizer, method=CONTROL, evaluations=evaluations, seed=seed, **_drop_methods(options)
-    )
+    if wrong := sorted({"method", "budget"} & set(options)):
+        raise ShapelineError(f"{WHERE}: '{wrong[0]}' is not an argument; give methods= and evaluations=.")
+    first = explain_generation(model, prompts, tokenizer, method=CONTROL, evaluations=evaluations, seed=seed, **options)
     first = [first] if isinstance(first, PromptExplanation) else first
     support = _check_support(support, first)
     result, notes = _explain_prompts(first, comparison.read_entries(methods), evaluations, repeats, seed)
@@ -128,12 +128,6 @@ def compare_generation(
     advice = recommend(values, table["evaluations"].to_dict(), margin, CONTROL) if set(values) - {CONTROL} else None
     first_repeats = {entry: each[::repeats] for entry, each in result.items()}
     return PromptComparison(first_repeats, exact, table, agreement, advice, PRINTED[by], values, tuple(notes))
-
-
-def _drop_methods(options: dict) -> dict:
-    if wrong := sorted({"method", "budget"} & set(options)):
-        raise ShapelineError(f"{WHERE}: '{wrong[0]}' is not an argument; give methods= and evaluations=.")
-    return options
 
 
 def _check_support(support: Sequence | None, first: list[PromptExplanation]) -> list:

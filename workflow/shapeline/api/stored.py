@@ -13,6 +13,7 @@ import shapeline
 from shapeline import scores
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.errors import ShapelineError
+from shapeline.files import check_path
 from shapeline.games.features import Features
 
 UNCHANGED_COLUMNS = ("target", "evaluations", "seconds", "value_full", "value_empty", "status", "error", "warning")
@@ -92,7 +93,7 @@ def _as_json(label: Any) -> Any:
 
 def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
     """Return the rows as a record, and their description."""
-    if not Path(path).exists():
+    if not check_path("load", path).exists():
         raise ShapelineError(f"{path}: there is no such file; give a file of save, or a score file or folder of a run")
     rows = scores.final(scores.read(path))
     repeats = rows["repeat"].nunique()

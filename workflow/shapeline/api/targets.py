@@ -98,7 +98,9 @@ def choose_targets(
     if target is None or (isinstance(target, str) and target == "predicted" and target not in names):
         return predictions.argmax(1), everyone
     if isinstance(target, str) and target == "true" and target not in names:
-        return _broadcast_classes(_require_classes(y), classes, predictions.shape, "y"), everyone
+        if y is None:
+            raise ShapelineError("explain: target 'true' needs the true class of each input; give y")
+        return _broadcast_classes(y, classes, predictions.shape, "y"), everyone
     if isinstance(target, set | frozenset) or (isinstance(target, str) and target == "each" and target not in names):
         if not len(target):
             raise ShapelineError("explain: target is a set without classes; give one or more")
@@ -199,12 +201,6 @@ def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -
             f"explain: model '{classifier.architecture}' returns {one:.6g} and then {other:.6g} for one row; make it "
             "deterministic: switch its dropout off, or seed it within each call"
         )
-
-
-def _require_classes(y: Sequence | None) -> Sequence:
-    if y is None:
-        raise ShapelineError("explain: target 'true' needs the true class of each input; give y")
-    return y
 
 
 def _broadcast_classes(given: object, classes: Classes, shape: tuple[int, int], what: str) -> np.ndarray:

@@ -8,6 +8,8 @@ import numpy as np
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 
+GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
+
 
 @dataclass
 class Explanation:

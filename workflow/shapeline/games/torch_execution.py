@@ -1,6 +1,7 @@
 """Rows and values on a torch device, and the backends plain, ONNX Runtime, channels-last and compiled."""
 
 import copy
+import functools
 import inspect
 import math
 import weakref
@@ -39,11 +40,6 @@ def export(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] = 
     return Exported(
         onnx_graph.load_graph(torch_models.export_graph(module, rows.numpy(), free), torch.get_num_threads())
     )
-
-
-def export_any_side(module: torch.nn.Module, rows: torch.Tensor) -> Exported:
-    """Return the same for a module of convolutions and pools, for images of any size."""
-    return export(module, rows, free=(0, 2, 3))
 
 
 def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -127,7 +123,7 @@ REQUESTED = {
     "bfloat16": _cast_bfloat16,
     "compiled": _compile,
     "compiled_bfloat16": _compile_bfloat16,
-    "onnx_any_side": export_any_side,
+    "onnx_any_side": functools.partial(export, free=(0, 2, 3)),  # of convolutions and pools, for images of any size
 }
 
 

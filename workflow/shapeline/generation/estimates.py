@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
 from shapeline.attribution.sampling import Answer, Batch, MergedDesigns, Rounds, merge_designs
 from shapeline.designs.design import Design, check_integer
 from shapeline.errors import ShapelineError, describe_missing, is_installed
@@ -133,7 +134,7 @@ def _partition(game: Any, spent: int, evaluations: int | None = None) -> Scores:
 def _score_tokens(name: str) -> Callable[..., Scores]:
     def score(game: Any, parameters: Mapping, evaluations: int, seed: int, by_token: bool) -> Scores:
         source, functions = _find_model(game, name), importlib.import_module("shapeline.generation.token_scores")
-        passes = len(source.answers) * functions.GRADIENT_EVALUATIONS
+        passes = len(source.answers) * GRADIENT_EVALUATIONS
         if name == "integrated_gradients":
             parameters = {"steps": max(2, evaluations // passes), **parameters}
         weights = np.diag(game.signs) if by_token else game.signs[None]

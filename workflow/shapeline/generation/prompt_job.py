@@ -1,5 +1,6 @@
 """Jobs of experiments that explain a language model's answers: prompts with answers, and scores."""
 
+import itertools
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -175,7 +176,8 @@ class PromptJob:
             ids = None if stored_ids is None else [*map(int, stored_ids)]
             played, answer = reader.play(reader.rows[row["row"]], ids)
             cache = CoalitionCache(reader, played, answer, self.store)
-            frames += [self._build_row(played, row, repeat, budget, on_error) for repeat, budget in self._repeats()]
+            runs = itertools.product(range(self.settings.repeats), self.settings.method.budgets)
+            frames += [self._build_row(played, row, repeat, budget, on_error) for repeat, budget in runs]
             cache.write()
             report(position, sum(frame["evaluations"] for frame in frames))
         rows_of_frames = [{name: frame.get(name) for name in scores.SCHEMA.names} for frame in frames]
@@ -183,9 +185,6 @@ class PromptJob:
         rows = rows.sort_values(["instance", "repeat", "budget"], ignore_index=True)
         context = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
         return Result(rows, context, [build_value_key(reader.settings)])
-
-    def _repeats(self) -> list[tuple[int, Budget]]:
-        return [(repeat, budget) for repeat in range(self.settings.repeats) for budget in self.settings.method.budgets]
 
     def _build_row(self, played: PromptGame, row: Mapping, repeat: int, budget: Budget, on_error: str) -> dict:
         """Return the score row of a prompt, with the reason of a failure."""

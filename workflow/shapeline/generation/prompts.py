@@ -31,16 +31,10 @@ def split_text(text: str, features: object, where: str) -> list[Span]:
     if isinstance(features, str):
         if features not in KINDS:
             raise ShapelineError(f"{where}: features is '{features}'.{nearest(features, KINDS)}")
-        return {"passage": _split_passages, "sentence": _split_sentences, "word": _split_words}[features](text)
+        if features == "sentence":
+            return _split_sentences(text)
+        return [match.span() for match in {"passage": PASSAGE, "word": WORD}[features].finditer(text)]
     return _check_spans(text, features, where)
-
-
-def _split_words(text: str) -> list[Span]:
-    return [match.span() for match in WORD.finditer(text)]
-
-
-def _split_passages(text: str) -> list[Span]:
-    return [match.span() for match in PASSAGE.finditer(text)]
 
 
 def _split_sentences(text: str) -> list[Span]:

@@ -12,8 +12,6 @@ from shapeline.generation.prompts import FIXED, WHERE
 from shapeline.gradients.torch_gradients import differentiable, relevance_rules, roll_out
 from shapeline.models.transformer_models import eager_attention
 
-GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
-
 
 def gradient_x_input(source: ModelSource, weights: np.ndarray) -> np.ndarray:
     """Return embedding times gradient of the weighted log-probabilities; weights (k, T) -> (k, d)."""

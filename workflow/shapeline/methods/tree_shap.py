@@ -399,16 +399,12 @@ def find_owners(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray
     for column in range(base.shape[1]):
         rows = np.repeat(base, len(donors), axis=0)
         rows[:, column] = donors[:, column]
-        changed = ~are_equal(fitted.prepare(rows), start).all(axis=0)
+        prepared = fitted.prepare(rows)
+        changed = ((prepared != start) & ~(np.isnan(prepared) & np.isnan(start))).any(axis=0)
         if (changed & (owners != UNASSIGNED) & (owners != cells[column])).any():
             raise reject(f"{where}: a step before the {type(fitted.last).__name__} mixes columns; {ALTERNATIVES}")
         owners[changed] = cells[column]
     return np.maximum(owners, -1)  # inputs that no column changes are equal in all rows
-
-
-def are_equal(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return where numbers are equal or both missing."""
-    return (first == second) | (np.isnan(first) & np.isnan(second))
 
 
 def refuse_unless_additive(where: str, game: Game, additive: str, estimator: Any) -> None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
 from shapeline.errors import NO_RULE
 from shapeline.report import experiment
 from shapeline.report.experiment import Results
 from shapeline.report.formatting import format_count, number
 from shapeline.statistics import paired
-from shapeline.statistics.recommendation import GRADIENT_EVALUATIONS, MARGIN, Recommendation, recommend
+from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
 
 MIN_INSTANCES = 6  # with fewer instances no signed-rank test can be significant
 ANY_COST = "at any cost"

@@ -16,7 +16,6 @@ from shapeline.statistics.paired import POWER
 
 MARGIN = 0.05
 EQUAL_COST_RATIO = 1.05  # costs within this ratio are equal, since each method rounds a budget differently
-GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
 SCREEN_LEVEL, FINAL_LEVEL = 0.005, 0.045  # error rates of the screen for plainly worse methods, and of the comparison
 
 

@@ -191,6 +191,8 @@ def _find_configfiles(parsed: argparse.Namespace) -> list[Path]:
 def _run(parsed: argparse.Namespace) -> int:
     """Run Snakemake, which loads the profile in profiles/default beside the Snakefile itself."""
     folder, named = find_clone(), _find_configfiles(parsed)
+    if parsed.cores != "all" and not re.fullmatch("0*[1-9][0-9]*", parsed.cores):
+        raise ShapelineError(f"--cores: '{parsed.cores}' is no number of cores; give a number from 1, or all")
     words = ["snakemake", *parsed.targets, *parsed.options, "--cores", parsed.cores]
     if folder is None:  # the installed workflow makes its results here
         folder, installed = Path.cwd(), find_root()

@@ -14,7 +14,7 @@ from pathlib import Path
 from shapeline.config.derived import canonical, find_dataset, find_framework, find_source
 from shapeline.config.types import Config
 from shapeline.datasets import folders
-from shapeline.datasets.registry import SOURCES, adapt_to_task, file_digest
+from shapeline.datasets.registry import SOURCES, file_digest
 from shapeline.datasets.sources import expand, names_function, source_files
 from shapeline.errors import ShapelineError
 from shapeline.games import references
@@ -23,7 +23,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models import registry
 from shapeline.seeds import digest
-from shapeline.workflow.runs import as_inputs, list_entries, split_entry
+from shapeline.workflow.runs import as_inputs, split_entry
 
 PACKAGE = Path(__file__).parent.parent
 # Of the Snakefile: above the package in a clone, else where pip puts what is in a wheel beside it, or pip --target.
@@ -289,12 +289,6 @@ def prepare_code(config: Config, dataset: str) -> list[str]:
     return [*dict.fromkeys([*code, *reader]), *list_tokenizer_files(entry.tokenizer)]
 
 
-def prepare_facts(config: Config, dataset: str) -> dict:
-    """Return the fields of a dataset's source that may affect numbers; none for a user's function."""
-    entry = config.datasets[dataset]
-    return list_facts(adapt_to_task(SOURCES[entry.source], entry.task)) if entry.source in SOURCES else {}
-
-
 def train_code(config: Config, model: str) -> list[str]:
     entry = config.models[model]
     modules = list_model_code(config, model)
@@ -323,7 +317,7 @@ def select_code(config: Config, experiment: str) -> list[str]:
 
 def attribute_code(config: Config, experiment: str, entry: str) -> list[str]:
     settings = config.experiments[experiment].methods[split_entry(entry)[0]]
-    functions = _list_functions(config, experiment, entry)
+    functions = list_functions(config, experiment, entry)
     modules = [function.split(":")[0] for function in functions if not names_function(function)]
     model = config.experiments[experiment].model
     if METHODS[settings.method].family == "hierarchical" and model:
@@ -341,13 +335,7 @@ def attribute_code(config: Config, experiment: str, entry: str) -> list[str]:
     return [*code, *user_code, *([str(expand(settings.path))] if settings.method == "external" else [])]
 
 
-def attribute_facts(config: Config, experiment: str, entry: str) -> dict:
-    """Return the registry's fields of an entry's method, and the names of its functions and its rival's."""
-    method = METHODS[config.experiments[experiment].methods[split_entry(entry)[0]].method]
-    return {**list_facts(method, SHOWN), "functions": _list_functions(config, experiment, entry)}
-
-
-def _list_functions(config: Config, experiment: str, entry: str) -> list[str]:
+def list_functions(config: Config, experiment: str, entry: str) -> list[str]:
     """Return an entry's functions, "module:function" each, with that of the method whose budget it matches."""
     methods, model = config.experiments[experiment].methods, config.experiments[experiment].model
     settings = methods[split_entry(entry)[0]]
@@ -376,19 +364,6 @@ def measure_code(config: Config, experiment: str, metric: str) -> list[str]:
         file for function in getattr(parameters, "functions", {}).values() for file in list_user_code(function)
     ]
     return [*code, *user_code]
-
-
-def report_code(config: Config, experiment: str) -> list[str]:
-    return list_page_code("render_report", config.experiments[experiment].report.notebook)
-
-
-def report_facts(config: Config, experiment: str) -> dict:
-    """Return the registries' fields of an experiment's methods, and of metrics, by name."""
-    methods = {config.experiments[experiment].methods[entry].method for entry in list_entries(config, experiment)}
-    return {
-        "methods": {name: list_facts(METHODS[name]) for name in sorted(methods)},
-        "metrics": {name: list_facts(METRICS[name]) for name in sorted(METRICS)},
-    }
 
 
 def list_page_code(script: str, notebook: str) -> list[str]:

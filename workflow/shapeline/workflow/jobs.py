@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shapeline.config.derived import canonical, find_budget, find_feature_shape, find_framework
 from shapeline.config.types import Config, Experiment
-from shapeline.datasets.registry import remote_files
+from shapeline.datasets.registry import SOURCES, adapt_to_task, remote_files
 from shapeline.datasets.sources import expand
 from shapeline.errors import ShapelineError, ShapelineErrors
 from shapeline.files import read_document
@@ -24,7 +24,10 @@ READERS = ("pandas", "pillow", "scikit-learn")  # packages that read tables, ima
 
 
 def prepare_job(config: Config, dataset: str) -> dict:
-    files, facts = job_code.prepare_code(config, dataset), job_code.prepare_facts(config, dataset)
+    entry = config.datasets[dataset]
+    known = entry.source in SOURCES  # no fields of a user's function decide numbers
+    facts = job_code.list_facts(adapt_to_task(SOURCES[entry.source], entry.task)) if known else {}
+    files = job_code.prepare_code(config, dataset)
     return _complete_job(config, prepare_settings(config, dataset), files, facts, None, *READERS)
 
 
@@ -33,8 +36,10 @@ def train_job(config: Config, model: str, number: int = 0) -> dict:
 
 
 def randomise_job(config: Config, model: str, variant: str) -> dict:
-    files = job_code.randomise_code(config, model)
-    return _complete_job(config, randomise_settings(config, variant), files, None, model)
+    """Return how many last layers of a model are initialised again (None: all), and the seed."""
+    layers = None if variant == "full" else int(variant.removeprefix("top"))
+    settings = canonical({"layers": layers, "seed": config.seed})
+    return _complete_job(config, settings, job_code.randomise_code(config, model), None, model)
 
 
 def select_job(config: Config, experiment: str) -> dict:
@@ -44,18 +49,17 @@ def select_job(config: Config, experiment: str) -> dict:
 
 def attribute_job(config: Config, experiment: str, entry: str) -> dict:
     definition, job = config.experiments[experiment], (config, experiment, entry)
-    package = METHODS[definition.methods[runs.split_entry(entry)[0]].method].package
-    files, facts = job_code.attribute_code(*job), job_code.attribute_facts(*job)
-    return _complete_job(config, attribute_settings(*job), files, facts, definition.model, package)
+    method = METHODS[definition.methods[runs.split_entry(entry)[0]].method]
+    facts = {**job_code.list_facts(method, job_code.SHOWN), "functions": job_code.list_functions(*job)}
+    files = job_code.attribute_code(*job)
+    return _complete_job(config, attribute_settings(*job), files, facts, definition.model, method.package)
 
 
 def measure_job(config: Config, experiment: str, metric: str) -> dict:
-    files, facts = (
-        job_code.measure_code(config, experiment, metric),
-        job_code.list_facts(METRICS[metric], job_code.SHOWN),
-    )
-    model = config.experiments[experiment].model if METRICS[metric].evaluates_model else None
-    return _complete_job(config, measure_settings(config, experiment, metric), files, facts, model)
+    definition, entry = config.experiments[experiment], METRICS[metric]
+    settings = canonical({"metric": metric, "parameters": getattr(definition.metrics, metric)})
+    files, facts = job_code.measure_code(config, experiment, metric), job_code.list_facts(entry, job_code.SHOWN)
+    return _complete_job(config, settings, files, facts, definition.model if entry.evaluates_model else None)
 
 
 def measure_jobs(config: Config, experiment: str, metrics: list[str]) -> dict[str, dict]:
@@ -79,7 +83,13 @@ def compare_job(config: Config, experiment: str) -> dict:
 
 
 def report_job(config: Config, experiment: str) -> dict:
-    files, facts = job_code.report_code(config, experiment), job_code.report_facts(config, experiment)
+    definition = config.experiments[experiment]
+    methods = {definition.methods[entry].method for entry in runs.list_entries(config, experiment)}
+    facts = {
+        "methods": {name: job_code.list_facts(METHODS[name]) for name in sorted(methods)},
+        "metrics": {name: job_code.list_facts(METRICS[name]) for name in sorted(METRICS)},
+    }
+    files = job_code.list_page_code("render_report", definition.report.notebook)
     return add_code_digest(report_settings(config, experiment), files, facts)
 
 
@@ -202,11 +212,6 @@ def train_settings(config: Config, model: str, number: int = 0) -> dict:
     return canonical({**canonical(config.models[model]), **other, "seed": config.seed + number})
 
 
-def randomise_settings(config: Config, variant: str) -> dict:
-    """Return how many last layers of a model are initialised again (None: all), and the seed."""
-    return canonical({"layers": None if variant == "full" else int(variant.removeprefix("top")), "seed": config.seed})
-
-
 def select_settings(config: Config, experiment: str) -> dict:
     definition = config.experiments[experiment]
     return canonical(
@@ -269,10 +274,6 @@ def _read_budget(config: Config, experiment: str, entry: str) -> float | dict:
     if isinstance(budget, StoppingRule):
         return budget.model_dump(exclude_none=True)
     return find_budget(config, experiment, entry)
-
-
-def measure_settings(config: Config, experiment: str, metric: str) -> dict:
-    return canonical({"metric": metric, "parameters": getattr(config.experiments[experiment].metrics, metric)})
 
 
 def report_settings(config: Config, experiment: str) -> dict:

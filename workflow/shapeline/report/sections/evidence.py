@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
 from shapeline.errors import NO_RULE
 from shapeline.papers import claims
 from shapeline.report import elements
@@ -29,7 +30,7 @@ from shapeline.report.formatting import (
 from shapeline.report.sections import common, robustness
 from shapeline.statistics import paired
 from shapeline.statistics.paired import rate_of_equal_methods
-from shapeline.statistics.recommendation import GRADIENT_EVALUATIONS, Recommendation
+from shapeline.statistics.recommendation import Recommendation
 
 SAME_METHOD, BY_TIME = "The same method", "with time as the cost"
 
