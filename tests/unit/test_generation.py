@@ -661,5 +661,8 @@ def test_a_function_of_prompts_that_raises_and_a_template_that_is_no_text():
     def dividing(prompts):
         raise ZeroDivisionError("a\nb")
 
-    refused("model 'dividing' fails on 1 rows: a; give", dividing, "red green", features="word")
+    refused("model 'dividing' fails on 1 prompts: a; correct it", dividing, "red green", features="word")
+    draws = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match=r"the function returned \S+ and then \S+ for one prompt"):
+        shapeline.explain_generation(lambda prompts: draws.normal(size=len(prompts)), "red green", features="word")
     refused(r"template is 5; it needs \{context\}", len, "Why?", context=["a b."], target="x", template=5)

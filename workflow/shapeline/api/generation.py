@@ -3,6 +3,7 @@
 import html
 import os
 import textwrap
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from shapeline.generation import estimates, game
 from shapeline.generation.game import Encoder, PromptGame, Removal
 from shapeline.generation.prompts import REMOVALS, WHERE, Prompt, as_list, build_prompt
 from shapeline.methods.settings import MethodSettings, parse
+from shapeline.metrics.provenance import TOLERANCE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -422,5 +424,8 @@ def _build_function_game(
     count = first.shape[1]
     tokens = (target or "answer",) if count == 1 else tuple(f"token {number}" for number in range(1, count + 1))
     played = PromptGame(built, tokens, np.ones(count), source)
-    played.values(everything)
+    again = played.values(everything)
+    if (np.abs(first - again) > TOLERANCE * (1 + np.abs(first))).any():
+        answers = f"returned {first.sum():.6g} and then {again.sum():.6g} for one prompt"
+        warnings.warn(f"{WHERE}: the function {answers}; set its temperature to 0, or its seed.", stacklevel=2)
     return played, target or "the answer of the function"

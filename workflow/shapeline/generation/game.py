@@ -78,10 +78,10 @@ class Encoder:
         special |= set(getattr(self.tokenizer, "all_special_tokens", ()))
         for text in texts:
             if any("\ud800" <= letter <= "\udfff" for letter in text):
-                raise ShapelineError(f"{WHERE}: {text!r:.60} holds a lone surrogate; decode the text as UTF-8.")
+                raise ShapelineError(f"{WHERE}: {text[:60]!r} holds a lone surrogate; decode the text as UTF-8.")
             if token := next((name for name in sorted(special) if name and name in text), None):
                 raise ShapelineError(
-                    f"{WHERE}: {text!r:.60} holds {token!r}, a special token of the tokenizer; remove it from the text."
+                    f"{WHERE}: {text[:60]!r} holds {token!r}, a special token of the tokenizer; remove it there."
                 )
 
     def check_vocabulary(self, rendered: Rendered, embeddings: int) -> None:
@@ -162,7 +162,7 @@ def _mark_players(players: np.ndarray, text: str, position: int, content: Conten
     for piece, player in zip(content.pieces, content.players, strict=True):
         start = text.find(piece, position)
         if start < 0:
-            raise ShapelineError(f"{WHERE}: the chat template changes {piece!r:.40}; choose removal='delete'.")
+            raise ShapelineError(f"{WHERE}: the chat template changes {piece[:40]!r}; choose removal='delete'.")
         position = start + len(piece)
         players[start:position] = player if message_player == FIXED else message_player
     return position
@@ -222,9 +222,8 @@ class PromptGame:
             kept = int(masks[row].sum())
             barred = np.isneginf(values[row, token])
             what = "probability 0" if barred else f"the log-probability {values[row, token]}"
-            remedy = (
-                "give an answer that the model can produce" if barred else "check the model's weights and precision"
-            )
+            remedy = "give an answer that the model can produce"
+            remedy = remedy if barred else "check the model's weights and precision, or the function"
             raise ShapelineError(
                 f"{WHERE}: token {token + 1} of the answer, {self.tokens[token]!r}, has {what} where {kept} of "
                 f"{self.d} parts are kept; {remedy}."
@@ -293,13 +292,15 @@ def build_function_source(
     def evaluate(masks: np.ndarray) -> np.ndarray:
         rendered = [prompt.render(mask, removal.placeholder) for mask in masks]
         rendered = encoder.texts(rendered) if encoder else rendered
-        return check_values(call(function, rendered, getattr(function, "__name__", "function")), len(masks))
+        return _evaluate(function, rendered, "prompts")
 
     return evaluate
 
 
-def check_values(returned: Any, count: int) -> np.ndarray:
-    """Return the values of a function for `count` prompts, as (n, T)."""
+def _evaluate(function: Callable, texts: list, what: str) -> np.ndarray:
+    """Return the values (n, T) of a user's function of n prompts or generated texts."""
+    name, count = getattr(function, "__name__", "function"), len(texts)
+    returned = call(function, texts, name, what, "correct it, and repeat failed requests within it")
     try:
         if isinstance(returned, str | bytes | Mapping | Set):
             raise TypeError  # sets and mappings have no order of values
@@ -309,8 +310,8 @@ def check_values(returned: Any, count: int) -> np.ndarray:
         values = np.empty(0)
     if values.ndim != 2 or len(values) != count:
         raise ShapelineError(
-            f"{WHERE}: the function returned {type(returned).__name__} for {count} prompts; return a number per "
-            "prompt, or one per token of the answer."
+            f"{WHERE}: the function returned {type(returned).__name__} for {count} {what}; return a number for each, "
+            "or one per token of the answer."
         )
     return values
 
@@ -325,7 +326,7 @@ def build_text_source(
         distinct = list(dict.fromkeys(map(tuple, ids)))
         answers = dict(zip(distinct, language_model.generate(distinct, most), strict=True))
         texts = [encoder.tokenizer.decode(answers[tuple(one)], skip_special_tokens=True) for one in ids]
-        return check_values(function(texts), len(masks))
+        return _evaluate(function, texts, "texts")
 
     return evaluate
 
@@ -362,7 +363,7 @@ def check_window(
     cut = f"part {prompt.d}" if fit == prompt.d - 1 else f"parts {fit + 1} to {prompt.d}"
     raise ShapelineError(
         f"{WHERE}: the prompt and the answer have {length:,} tokens and the model's context window holds {window:,}; "
-        f"{cut} of {prompt.d} would be cut (from {prompt.parts[fit]!r:.40}); give fewer or shorter parts."
+        f"{cut} of {prompt.d} would be cut (from {prompt.parts[fit][:40]!r}); give fewer or shorter parts."
     )
 
 

@@ -19,7 +19,7 @@ from shapeline.designs.design import check_choice
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, execution, torch_execution
 from shapeline.games.execution import BackendRefused, ExecutionBackend, select_traced_rows
-from shapeline.games.game import Game, as_array, share_reference
+from shapeline.games.game import Game, as_array, check_targets, share_reference
 from shapeline.hierarchy import exploration
 from shapeline.memory import halve
 from shapeline.models.classifier import Classifier
@@ -220,7 +220,8 @@ class Evaluator:
         self.channels, self.height, self.width = (1, 1, *shape) if len(shape) == 1 else shape
         self.owners = np.arange(n) if owners is None else np.asarray(owners)
         self.shifts = np.zeros((len(self.owners), 2), np.int64) if shifts is None else np.asarray(shifts)
-        self.targets = _check_inputs(model, inputs, np.asarray(targets), len(self.owners))
+        model.n_classes = model.n_classes or model.log_probs(inputs[:1]).shape[1]
+        self.targets = check_targets(model, self.owners, targets)
         reference_rows = self._prepare(inputs, game.backend or ExecutionBackend())
         self.local = self._crop(inputs, reference_rows, game.backend or ExecutionBackend()) if len(shape) == 3 else None
         self.block = max(self.pairs, MAX_CODE_BYTES // (16 * (self.height + self.width)))
@@ -333,19 +334,6 @@ class Evaluator:
             calls = [(self.evaluate_entire, entire), *((self.evaluate_crops, group) for group in groups)]
         step = self.pairs
         return [(call, group[start : start + step]) for call, group in calls for start in range(0, len(group), step)]
-
-
-def _check_inputs(model: Classifier, inputs: np.ndarray, targets: np.ndarray, n: int) -> np.ndarray:
-    if targets.shape != (n,) or not np.issubdtype(targets.dtype, np.integer):
-        raise ShapelineError(f"h_shap: targets have shape {targets.shape}; they must be {n} class numbers.")
-    if model.n_classes is None:
-        model.n_classes = model.log_probs(inputs[:1]).shape[1]
-    if targets.min() < 0 or targets.max() >= model.n_classes:
-        wrong = targets.min() if targets.min() < 0 else targets.max()
-        raise ShapelineError(
-            f"h_shap: target {wrong}: the model's classes are 0 to {model.n_classes - 1}; give one of them."
-        )
-    return targets.astype(np.int64)
 
 
 # Corners as shares of an image: nothing, everything, a half, a small part at the end, a part in the middle.

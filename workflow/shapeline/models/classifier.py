@@ -192,7 +192,10 @@ class ModelFailure(ShapelineError):
     """The error of a function in one line."""
 
 
-def call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
+ANY_ROW = "give a model that takes any masked row, a row of the baseline with cells of an input"
+
+
+def call(function: Callable[[Any], Any], inputs: Any, name: str, what: str = "rows", remedy: str = ANY_ROW) -> Any:
     """Return a model's outputs for rows. Raises ModelFailure for its errors, unless memory ran out."""
     try:
         return function(inputs)
@@ -203,8 +206,7 @@ def call(function: Callable[[Any], Any], inputs: Any, name: str) -> Any:
             raise
         reason = first_line(error)
         reason = f"there is no {reason}" if isinstance(error, KeyError) else reason
-        remedy = "give a model that takes any masked row, a row of the baseline with cells of an input"
-        raise ModelFailure(f"model '{name}' fails on {len(inputs)} rows: {reason}; {remedy}") from error
+        raise ModelFailure(f"model '{name}' fails on {len(inputs)} {what}: {reason}; {remedy}") from error
 
 
 def _convert_to_reals(returned: Any) -> np.ndarray:
