@@ -19,13 +19,13 @@ from shapeline.config.types import (
     Model,
     Reference,
     Report,
-    Training,
 )
 from shapeline.config.validation import build_schema
 from shapeline.datasets.checks import Dataset, Limits
 from shapeline.methods.parameters import CustomMethod, Sampled, StoppingRule
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
+from shapeline.models.registry import Training
 
 TAGS = ("method", "kind")  # keys that say which entry is meant: the headings
 SHARED = Sampled

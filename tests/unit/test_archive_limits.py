@@ -86,7 +86,7 @@ def test_a_member_of_a_zip_is_refused_by_its_header(tmp_path):
         f"{path}: the member 'a/x.png': has 150.0 MB unpacked and the limit is 128; set limits: {{member: 150}}, or "
         "remove it."
     )
-    assert whole(path, archive.Limits(member=150))() == [("a/x.png", 150 * MB)]
+    assert whole(path, archive.choose_limits(None, member=150))() == [("a/x.png", 150 * MB)]
 
 
 def test_a_member_of_a_zip_that_is_larger_than_its_header_says(tmp_path):
@@ -106,7 +106,7 @@ def test_a_zip_is_bounded_in_all(tmp_path):
     assert (
         "holds more than 500 MB unpacked, which is the limit for an archive of 0.6 MB; set limits: {total: 600}" in line
     )
-    assert len(whole(path, archive.Limits(total=600), lambda name: name == "a/1.png")()) == 1
+    assert len(whole(path, archive.choose_limits(None, total=600), lambda name: name == "a/1.png")()) == 1
 
 
 @pytest.mark.parametrize("opened", [gzip.open, lzma.open])
@@ -120,7 +120,7 @@ def test_unused_members_of_a_tar_count_towards_the_limit(tmp_path):
     line = refused(whole(path, wanted=lambda name: name != "noise"), seconds=4, megabytes=10)
     assert "holds more than 500 MB unpacked" in line and "set limits: {total: 601}" in line
     assert "holds more than 3 MB unpacked" in refused(
-        whole(path, archive.Limits(total=3), lambda name: name != "noise"), 0.5, 10
+        whole(path, archive.choose_limits(None, total=3), lambda name: name != "noise"), 0.5, 10
     )
 
 
@@ -159,7 +159,7 @@ def test_a_file_in_a_folder_is_bounded(tmp_path):
     with open(tmp_path / "a" / "x.png", "wb") as stream:
         stream.truncate(3000 * MB)
     assert "x.png: has 3,000.0 MB unpacked and the limit is 128" in refused(whole(tmp_path), 0.1, 10)
-    allowed = archive.Limits(member=4000, total=1)
+    allowed = archive.choose_limits(None, member=4000, total=1)
     assert "holds more than 1 MB unpacked" in refused(whole(tmp_path, allowed), 0.1, 10)
 
 
@@ -220,7 +220,7 @@ def test_the_keys_of_limits_are_checked(default):
 
 
 def test_every_source_of_an_archive_takes_the_limits():
-    opens = re.compile(r"archive\.open_files|archive\.read_file|_decode_images\(")
+    opens = re.compile(r"archive\.open_files|archive\.read_file|archive\.read_members|_decode_images\(")
     takes = {name for name, one in registry.SOURCES.items() if opens.search(inspect.getsource(one.read))}
     assert takes == {"agnews", "cifar10", "fer", "image_folder", "imdb", "lisa", "malaria", "polarity", "yahoo"}
     for name in takes | {"mnist"}:

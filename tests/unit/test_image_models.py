@@ -421,7 +421,7 @@ def test_mixed_precision_rounds_the_steps_and_keeps_the_weights_float32():
 
 
 def test_the_learning_rate_falls_by_steps():
-    settings = training.Settings(epochs=25, learning_rate=1.0, schedule="step")
+    settings = training.get_settings("", {"epochs": 25, "learning_rate": 1.0, "schedule": "step"})
     rates = [training.learning_rate(settings, epoch, 0.0) for epoch in range(1, 26)]
     np.testing.assert_allclose(rates, [1] * 10 + [0.2] * 10 + [0.04] * 5)
     settings = training.get_settings("resnet18", {"learning_rate": 1.0, "step": 0.7, "step_epochs": 7})

@@ -317,7 +317,7 @@ def test_fit_can_keep_the_weights_it_was_given():
 
 def test_the_learning_rate_follows_its_schedule():
     def rates(schedule, epochs=7):
-        settings = training.Settings(epochs=epochs, learning_rate=8.0, schedule=schedule)
+        settings = training.get_settings("", {"epochs": epochs, "learning_rate": 8.0, "schedule": schedule})
         return [training.learning_rate(settings, epoch, (epoch - 1) / epochs) for epoch in range(1, epochs + 1)]
 
     assert rates("none") == [8.0] * 7

@@ -234,7 +234,7 @@ def test_the_loss_is_the_binary_cross_entropy_of_each_label():
 
     labels = (RANDOM.random((5, 3)) < 0.5).astype(np.int64)
     z = INPUTS.astype(float) @ WEIGHTS.T + BIAS
-    trainer = Trainer(linear(), INPUTS, labels, training.Settings(batch=5))
+    trainer = Trainer(linear(), INPUTS, labels, training.get_settings("", {"batch": 5}))
     accuracy, loss = trainer.measure(INPUTS, labels)
     assert loss == pytest.approx(np.mean(np.log1p(np.exp(np.where(labels == 1, -z, z)))), abs=1e-6)
     assert accuracy == ((z >= 0) == labels).mean()
@@ -248,7 +248,7 @@ def test_a_model_of_other_outputs_or_framework_is_refused(prepared):
     with pytest.raises(ShapelineError, match=r"gives 3 output.s. and the dataset has 2 labels; give one logit a label"):
         training.fit(model, data, {"epochs": 1})
     for settings in ({"architecture": "mnist_cnn", "framework": "tensorflow"}, {"source": "model.keras"}):
-        with pytest.raises(ShapelineError, match="several labels per record need torch"):
+        with pytest.raises(ShapelineError, match="several labels per record, which needs torch"):
             architectures.for_dataset(settings, data.card)
     with pytest.raises(ShapelineError, match="cannot be used as 'multilabel'"):
         adapters.wrap(lambda rows: rows, "multilabel")

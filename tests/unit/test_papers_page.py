@@ -13,6 +13,7 @@ import yaml
 from shapeline.config import types
 from shapeline.datasets import registry as datasets
 from shapeline.methods import registry as methods
+from shapeline.models.registry import Training
 from tests.conftest import ROOT
 
 COLUMNS = ["item", "where", "paper", "ours", "verdict"]
@@ -142,7 +143,7 @@ def test_names_are_those_of_something(experiments):
     official = {file.name for source in datasets.SOURCES.values() for file in source.files}
     more = {"log_probability", "pad", "mean", "default", "paper", "experiment", "examples", "peers", "n_shown"}
     more |= {"regression", "set_influence", "weights", "training", "malaria", "uniform", "printed", "kernel", "product"}
-    keys |= {*types.Experiment.model_fields, *types.Training.model_fields, *types.Instances.model_fields}
+    keys |= {*types.Experiment.model_fields, *Training.model_fields, *types.Instances.model_fields}
     known = {*experiments, *entries, *methods.METHODS, *keys, *official, *more}
     for _, row in ROWS:
         for name in re.findall(r"`([^`]+)`", " ".join(row.values())):

@@ -237,7 +237,7 @@ def test_a_tokenizer_without_a_mask_and_another_tokenizer_are_refused(example, t
         validation.load(example)
     transformer.folder(tmp_path / "other/model")
     example["datasets"]["opinions"]["tokenizer"] = "other/model"
-    with pytest.raises(ShapelineError, match=r"its tokenizer is another than that of datasets.opinions"):
+    with pytest.raises(ShapelineError, match=r"it takes texts that its own tokenizer cuts; set datasets.opinions"):
         validation.load(example)
 
 

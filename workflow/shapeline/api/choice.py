@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import ValidationError
 
 import shapeline
-from shapeline.config.mistakes import MAX_BUDGET
+from shapeline.config.types import MAX_BUDGET
 from shapeline.designs.design import MAX_D, check_integer
 from shapeline.errors import ShapelineError, name_type, nearest
 from shapeline.methods.parameters import StoppingRule

@@ -13,7 +13,7 @@ from shapeline.datasets import checks, folders, records, sources
 from shapeline.datasets.checks import Dataset
 from shapeline.datasets.entries import USER_FILE
 from shapeline.datasets.registry import PAIRS, SOURCES, WEIGHTS, Source, find_difference
-from shapeline.datasets.sources import expand, list_arguments
+from shapeline.datasets.sources import expand, split_function
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
 from shapeline.generation import prompts
 from shapeline.generation.prompts import KINDS, REMOVALS
@@ -25,20 +25,18 @@ FRAMEWORK_PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "keras")
 
 
 def check_source(where: str, dataset: Dataset) -> Iterator[str]:
-    """Check that the source is known or the user's own, and takes the keys of the entry."""
     if dataset.source not in SOURCES and not re.match(USER_FILE, dataset.source):
         hint = f".{nearest(dataset.source, SOURCES)}"
         if dataset.source.endswith(("csv", "parquet")):
             hint = "; name a custom file by path, with source: table_file, or text_file for documents."
         yield f"{where}.source: unknown source '{dataset.source}'{hint}"
-    elif problem := dataset.source not in SOURCES and describe_absence(dataset.source.rpartition(":")[0]):
+    elif problem := dataset.source not in SOURCES and describe_absence(split_function(dataset.source)[0]):
         yield f"{where}.source: {problem}"
     else:
         yield from catch(where, checks.check, dataset)
 
 
 def check_path(where: str, dataset: Dataset) -> Iterator[str]:
-    """Check that the local copy is there, with the files of its source."""
     if not dataset.path:
         return
     try:
@@ -52,7 +50,6 @@ def check_path(where: str, dataset: Dataset) -> Iterator[str]:
 
 
 def check_tokenizer(where: str, dataset: Dataset) -> Iterator[str]:
-    """Check that the folder of a tokenizer can be read; the function that makes one is there, and needs nothing."""
     if folders.names_folder(dataset.tokenizer):
         yield from catch(f"{where}.tokenizer", folders.check_tokenizer, dataset.tokenizer)
     elif dataset.tokenizer:
@@ -112,18 +109,15 @@ def describe_entry(source: Source | None, dataset: Dataset) -> dict:
 
 
 def check_kind(name: str, model: Model, config: Config) -> Iterator[str]:
-    """Check that the model takes data of the kind, the task and the unit that its dataset has."""
     where, dataset = f"models.{name}", config.datasets.get(model.dataset)
     source, known = find_source(dataset), ARCHITECTURES.get(model.architecture)
     if source and known and known.kind != source.kind:
         yield f"{where}.architecture: {model.architecture} does not take kind {source.kind}; choose another"
-    if source and source.task == "multilabel" and find_framework(model) != "torch":
-        remedy = "give a function that builds one" if registry.find_suffix(model.source) else "set framework: torch"
-        yield f"{where}: datasets.{model.dataset} has several labels per record, which needs torch; {remedy}"
+    if source and (problem := registry.find_task_problem(model, source.task)):
+        yield f"{where}: datasets.{model.dataset} {problem}"
 
 
 def check_training(name: str, model: Model, config: Config) -> Iterator[str]:
-    """Check that the framework and the data allow what the training asks for."""
     where, source = f"models.{name}", find_source(config.datasets.get(model.dataset))
     torch, known = find_framework(model) == "torch", ARCHITECTURES.get(model.architecture)
     if known and known.torch_only and not torch:
@@ -136,7 +130,6 @@ def check_training(name: str, model: Model, config: Config) -> Iterator[str]:
 
 
 def check_weights(name: str, model: Model, config: Config) -> Iterator[str]:
-    """Check that the weights that a training starts from are there, and of the architecture."""
     where, known = f"models.{name}.weights", ARCHITECTURES.get(model.architecture)
     if model.weights is None:
         return
@@ -154,17 +147,16 @@ def check_weights(name: str, model: Model, config: Config) -> Iterator[str]:
 
 
 def check_ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
-    """Check that the user's own file is there and of the kind stated; a model that is ready has no keys of training."""
     where, suffix, function = f"models.{name}", registry.find_suffix(model.source), model.framework == "function"
-    if function and registry.find_kind(model.source, model.framework) != "function":
+    if function and model.kind != "function":
         yield f"{where}.framework: function is of a source path/to/file.py:function; name one, or remove the key"
         return
     if suffix == "folder":
         yield from _check_folder(where, model, config)
-    elif model.source and (problem := describe_absence(model.source if suffix else model.source.rpartition(":")[0])):
+    elif problem := model.source and describe_absence(model.source if suffix else split_function(model.source)[0]):
         yield f"{where}.source: {problem}"
     elif function:
-        yield from check_rows_argument(f"{where}.source", model.source)
+        yield from check_arguments(f"{where}.source", model.source, (), n_positional=1)
     if model.trusted_types and suffix != ".skops":
         yield f"{where}.trusted_types: only the types of a .skops file are checked; remove the key"
     if model.outputs and (function or not model.source or suffix not in (None, ".keras", ".onnx")):
@@ -189,7 +181,6 @@ def _check_no_training(where: str, model: Model) -> Iterator[str]:
 
 
 def _check_folder(where: str, model: Model, config: Config) -> Iterator[str]:
-    """Check that the folder holds a classifier of the dataset's texts, cut by its own tokenizer, or of its images."""
     dataset = config.datasets.get(model.dataset)
     source = find_source(dataset)
     if source and source.kind not in folders.HEADS:
@@ -205,14 +196,11 @@ def _check_folder(where: str, model: Model, config: Config) -> Iterator[str]:
         shape = checks.input_shape(source, dataset) if source else None
         if problem := shape and folders.find_image_problem(model.source, shape):
             yield f"{where}.source: {problem}"
-    elif dataset and not folders.names_folder(dataset.tokenizer):
+    elif dataset and not (
+        folders.names_folder(dataset.tokenizer) and folders.have_same_tokenizer(dataset.tokenizer, model.source)
+    ):
         yield (
             f"{where}.source: it takes texts that its own tokenizer cuts; set datasets.{model.dataset}.tokenizer: "
-            f"{model.source}"
-        )
-    elif dataset and not folders.have_same_tokenizer(dataset.tokenizer, model.source):
-        yield (
-            f"{where}.source: its tokenizer is another than that of datasets.{model.dataset}; set its tokenizer: "
             f"{model.source}"
         )
 
@@ -231,7 +219,6 @@ def find_missing_frameworks(config: Config, experiments: Iterable[str]) -> Itera
 
 
 def _check_file_keys(where: str, model: Model, config: Config) -> Iterator[str]:
-    """Check that a pipeline takes tables, and a Keras file ids that are known here."""
     dataset = config.datasets.get(model.dataset)
     source: Source | None = find_source(dataset)
     suffix = registry.find_suffix(model.source)
@@ -247,20 +234,7 @@ def _check_file_keys(where: str, model: Model, config: Config) -> Iterator[str]:
         )
 
 
-def check_rows_argument(where: str, source: str) -> Iterator[str]:
-    """Check that a function that is a model can be called with rows only."""
-    try:
-        needed = [argument for argument, must in list_arguments(source).items() if must]
-    except ShapelineError as error:
-        yield f"{where}: {error}"
-        return
-    if len(needed) != 1:
-        count = f"{source} requires {len(needed)} arguments"
-        yield f"{where}: {count} and is called with rows only; give it one required argument"
-
-
 def check_unit(name: str, model: Model, config: Config) -> Iterator[str]:
-    """Check that the architecture reads tokens of the unit that the documents are cut into."""
     dataset = config.datasets.get(model.dataset)
     cut = checks.find_unit(dataset) if find_source(dataset) else None
     read = model.architecture and ARCHITECTURES[model.architecture].unit
@@ -283,7 +257,6 @@ OF_GAMES = ("game_files", "game_rounds")
 
 
 def check_game_file(place: Place) -> Iterator[str]:
-    """Check that the function that builds the game is there and needs only what it is given; so are its files."""
     where, entry = place.where, place.experiment
     yield from check_arguments(f"{where}.game", entry.game, BUILD_TAKES)
     for path in entry.game_files:
@@ -292,7 +265,6 @@ def check_game_file(place: Place) -> Iterator[str]:
 
 
 def check_keys_beside_game(place: Place) -> Iterator[str]:
-    """Check that no key for models and their data is set beside a game."""
     yield from refuse(place.where, place.experiment, OF_MODELS, "an experiment with a game has no {key}")
     if place.kind != "player":
         yield f"{place.where}.features: the features of a game are its players; remove the key"
@@ -301,7 +273,6 @@ def check_keys_beside_game(place: Place) -> Iterator[str]:
 
 
 def check_game_metrics(place: Place) -> Iterator[str]:
-    """Check that the metrics read scores alone."""
     for name, metric in place.metrics():
         if metric.reads_data:
             yield f"{place.where}.metrics.{name}: it measures a model on data; a game has error, efficiency and cost"
@@ -315,14 +286,12 @@ def can_explain_games(method: Method) -> bool:
 
 
 def check_game_method(entry: MethodPlace) -> Iterator[str]:
-    """Check that the method explains any function of coalitions."""
     if not can_explain_games(entry.method):
         able = ", ".join(name for name, one in METHODS.items() if can_explain_games(one))
         yield f"{entry.where}: {entry.settings.method} needs a model and its inputs; for a game use one of {able}"
 
 
 def check_game_keys(place: Place) -> Iterator[str]:
-    """Check that keys for games are set only with a game."""
     yield from refuse(place.where, place.experiment, OF_GAMES, "it is of an experiment with a game")
     if place.kind == "player":
         yield f"{place.where}.features.kind: players are of a game; give game, or the features of the dataset"
@@ -343,7 +312,6 @@ PROMPT_METRICS = ("error", "efficiency", "cost", "prompts")
 
 
 def check_language_model(name: str, config: Config) -> Iterator[str]:
-    """Yield what is wrong with the entry of a language model, or of another model with keys of one."""
     where, model = f"models.{name}", config.models[name]
     if model.task is None:
         yield from refuse(where, model, ["max_tokens"], "it is of task: generation")
@@ -358,7 +326,6 @@ def check_language_model(name: str, config: Config) -> Iterator[str]:
 
 
 def check_prompt_file(name: str, config: Config) -> Iterator[str]:
-    """Yield what is wrong with the entry of a file of prompts."""
     where, dataset = f"datasets.{name}", config.datasets[name]
     yield from refuse(
         where, dataset, sorted(dataset.model_fields_set - OF_DATASET), "a dataset of prompts has no {key}"
@@ -370,7 +337,6 @@ def check_prompt_file(name: str, config: Config) -> Iterator[str]:
 
 
 def check_prompts(place: Place) -> Iterator[str]:
-    """Check that the dataset is a file of prompts, whose parts are features of the kind."""
     where, dataset = place.where, place.dataset
     if dataset is None or dataset.source != PROMPTS:
         yield f"{where}.dataset: a language model explains prompts; name a dataset with source: {PROMPTS}"
@@ -384,7 +350,6 @@ def check_prompts(place: Place) -> Iterator[str]:
 
 
 def check_prompt_keys(place: Place) -> Iterator[str]:
-    """Check that the keys are those of prompts."""
     where, entry = place.where, place.experiment
     yield from refuse(where, entry, OF_OTHERS, "an experiment on prompts has no {key}")
     removal = getattr(entry.reference, "kind", entry.reference)
@@ -403,7 +368,6 @@ def check_prompt_keys(place: Place) -> Iterator[str]:
 
 
 def check_prompt_methods(place: Place) -> Iterator[str]:
-    """Check that the methods explain prompts."""
     for name, settings in place.experiment.methods.items():
         entry = MethodPlace(place, name, settings, None)
         if not entry.method.explains_prompts:

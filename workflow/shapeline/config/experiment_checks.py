@@ -9,44 +9,41 @@ from pathlib import Path
 
 from shapeline.config import derived, entry_checks, method_checks
 from shapeline.config.derived import canonical
-from shapeline.config.method_checks import check_budget, check_reach, check_size, check_stopping
+from shapeline.config.method_checks import check_budget, check_stopping
 from shapeline.config.mistakes import (
     MethodPlace,
     Place,
     Rule,
     catch,
+    check_arguments,
     check_reference_to,
     describe_absence,
-    describe_long_name,
     refuse,
 )
 from shapeline.config.types import ROOT_FOLDERS, Array, Config, Experiment, Placeholder
 from shapeline.datasets import checks, folders, sources
+from shapeline.datasets.entries import shorten_value
 from shapeline.datasets.registry import SOURCES
-from shapeline.datasets.sources import list_arguments
 from shapeline.datasets.text import PAIR
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError
 from shapeline.games import features, references
 from shapeline.games.features import CHOICES, TEXT_KINDS
 from shapeline.metrics.registry import DESIGN_ARGUMENTS, PAIRED, Metric
-from shapeline.models import registry
 
 RANDOMISABLE = (None, "folder")  # kinds of trained models whose layers can be initialised again
 
 
 def check_metrics(place: Place) -> Iterator[str]:
-    """Check that the model and the data have what each metric needs."""
     for name, metric in place.metrics():
         for problem in (*_find_model_problems(place, metric), *_find_data_problems(place, metric)):
             yield f"{place.where}.metrics.{name}: {problem}"
 
 
 def _find_model_problems(place: Place, metric: Metric) -> Iterator[str]:
-    """Check that there is a model with the outputs that the metric reads."""
     model = place.model
     if metric.needs_model and place.has_no_model:
         yield "it needs a model, and there is none; remove the metric"
-    if metric.needs_randomised and model and registry.find_kind(model.source, model.framework) not in RANDOMISABLE:
+    if metric.needs_randomised and model and model.kind not in RANDOMISABLE:
         yield f"the model in {model.source} cannot be randomised; remove the metric"
     if metric.needs_logit and place.function:
         yield f"it needs a logit, which {place.function} has not; remove the metric"
@@ -56,7 +53,6 @@ def _find_model_problems(place: Place, metric: Metric) -> Iterator[str]:
 
 
 def _find_data_problems(place: Place, metric: Metric) -> Iterator[str]:
-    """Check that the inputs and their ground truth fit the metric."""
     source = place.source
     if metric.moves_inputs and (place.kind in TEXT_KINDS or features.is_varying(canonical(place.experiment.features))):
         yield f"inputs of kind '{place.kind}' cannot move a little; remove the metric"
@@ -77,22 +73,12 @@ def _find_data_problems(place: Place, metric: Metric) -> Iterator[str]:
 
 
 def check_custom_metric(place: Place) -> Iterator[str]:
-    """Check that the function of a custom metric exists and that its arguments are available."""
     own = place.experiment.metrics.own
     for name, reference in (own.functions if own else {}).items():
-        where = f"{place.where}.metrics.own.functions.{name}"
-        try:
-            arguments = list_arguments(reference)
-        except ShapelineError as error:
-            yield f"{where}: {error}"
-            continue
-        for argument, needed in arguments.items():
-            if needed and argument not in DESIGN_ARGUMENTS:
-                yield f"{where}: {reference} asks for '{argument}'.{nearest(argument, DESIGN_ARGUMENTS)}"
+        yield from check_arguments(f"{place.where}.metrics.own.functions.{name}", reference, DESIGN_ARGUMENTS)
 
 
 def check_exact_entry(place: Place) -> Iterator[str]:
-    """Check that the entry of exact values exists and is not the only one."""
     metric, methods = place.experiment.metrics.error, place.experiment.methods
     if metric is None:
         return
@@ -105,13 +91,12 @@ def check_exact_entry(place: Place) -> Iterator[str]:
 
 
 def check_training_seeds(place: Place) -> Iterator[str]:
-    """Check that the model can be trained with other seeds, and that a metric compares them."""
     where, experiment, model = place.where, place.experiment, place.model
     if experiment.training_seeds == 1:
         return
     if place.has_no_model:
         yield f"{where}.training_seeds: without a model nothing is trained; remove the key"
-    elif model and (registry.find_kind(model.source, model.framework) or model.training.epochs == 0):
+    elif model and (model.kind or model.training.epochs == 0):
         yield f"{where}.training_seeds: models.{experiment.model} is ready and not trained here; remove the key"
     truth = getattr(experiment.metrics.error, "reference", None)
     if truth in experiment.methods and experiment.methods[truth].method == "external":
@@ -123,7 +108,6 @@ def check_training_seeds(place: Place) -> Iterator[str]:
 
 
 def check_texts(place: Place) -> Iterator[str]:
-    """Check that custom texts have a model of text and no keys that select instances."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if not chosen.texts:
         return
@@ -142,7 +126,6 @@ def check_texts(place: Place) -> Iterator[str]:
 
 
 def check_near(place: Place) -> Iterator[str]:
-    """Check that records are sought in a table, by columns that it has."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
     if not chosen.near:
         return
@@ -156,27 +139,23 @@ def check_near(place: Place) -> Iterator[str]:
 
 
 def check_choice(place: Place) -> Iterator[str]:
-    """Check that the predictions, the class and the number of objects by which instances are chosen are known."""
     where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
-    if chosen.correct and place.has_no_model:
-        yield f"{where}.correct: without a model nothing is predicted; remove the key"
+    if place.has_no_model:
+        yield from refuse(where, chosen, ["correct"], "without a model nothing is predicted")
     if not source:
         return
     if source.task == "regression":
-        for key in ("label", "correct"):
-            if getattr(chosen, key):
-                yield f"{where}.{key}: source '{source.name}' is of regression and has no classes; remove the key"
+        yield from refuse(where, chosen, ["label", "correct"], f"source '{source.name}' has no classes")
         return
-    if chosen.objects and chosen.label is None and source.task == "multilabel":
-        yield f"{where}.objects: a record has objects of several labels; name one by the key label, or remove this key"
-    if chosen.objects and not source.truth:
-        yield f"{where}.objects: the objects in records of source '{source.name}' are not known; remove the key"
+    if chosen.label is None and source.task == "multilabel":
+        yield from refuse(where, chosen, ["objects"], "a record has objects of several labels, and label names none")
+    if not source.truth:
+        yield from refuse(where, chosen, ["objects"], f"the objects in records of source '{source.name}' are not known")
     if chosen.label is not None:
         yield from _check_class(place, f"{where}.label", chosen.label)
 
 
 def check_target(place: Place) -> Iterator[str]:
-    """Check that the class that is explained is one, and there are classes."""
     where, asked, source = f"{place.where}.target", place.experiment.target, place.source
     if asked == "predicted":
         return
@@ -195,7 +174,6 @@ def check_target(place: Place) -> Iterator[str]:
 
 
 def _check_class(place: Place, where: str, item: int | str) -> Iterator[str]:
-    """Check that the dataset has a class, where its classes are known before it is read."""
     source = place.source
     try:
         kept = checks.choose_classes(source.name, source.classes, place.dataset.classes)
@@ -249,13 +227,12 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
 
 
 def _check_run(config: Config, names: dict[str, set]) -> Iterator[str]:
-    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", config.results) or config.results.split("/")[0] in ROOT_FOLDERS:
+    is_inside = re.fullmatch(r"\w[\w.-]{0,99}(/\w[\w.-]{0,99})*", config.results)
+    if not is_inside or config.results.split("/")[0] in ROOT_FOLDERS:
         yield (
-            f"results: '{config.results}' is not a folder of its own inside the repository; give a relative path "
-            "without '..', or a link of that name to a disk elsewhere"
+            f"results: {shorten_value(config.results)} is not a folder of its own inside the repository; give a "
+            "relative path without '..' and of names up to 100 characters, or a link of that name to a disk elsewhere"
         )
-    elif problem := next(filter(None, map(describe_long_name, config.results.split("/"))), ""):
-        yield f"results: {problem}"
     else:
         yield from _find_obstacles(Path(config.results))
     if config.data.mirror:
@@ -287,7 +264,6 @@ def _find_place(config: Config, name: str, experiment: Experiment) -> Place:
 
 
 def _check_experiment(place: Place) -> Iterator[str]:
-    """Check that the mistakes by all rules; a mistake by one of FINAL_RULES is the last."""
     of_prompts = place.model and place.model.task
     for rule in PROMPT_RULES if of_prompts else GAME_RULES if place.experiment.game else RULES:
         lines = list(rule(place))
@@ -297,13 +273,11 @@ def _check_experiment(place: Place) -> Iterator[str]:
 
 
 def check_stopping_rules(place: Place) -> Iterator[str]:
-    """Check that methods with an adaptive budget support it."""
     for name, settings in place.experiment.methods.items():
         yield from check_stopping(MethodPlace(place, name, settings, None))
 
 
 def check_shards(place: Place) -> Iterator[str]:
-    """Check that there are not too many score files for Snakemake."""
     count = derived.count_evaluation_shards if place.experiment.game else derived.count_shards
     if (number := count(place.config, place.experiment)) > MAX_SHARDS:
         what, remedy = ("jobs", "") if place.experiment.game else ("score files", ", or a smaller instances.count")
@@ -313,7 +287,6 @@ def check_shards(place: Place) -> Iterator[str]:
 
 
 def check_features_fit(place: Place) -> Iterator[str]:
-    """Check that the features fit the inputs of the dataset, and that texts have a model."""
     source, where = place.source, f"{place.where}.features.kind"
     if place.has_no_model and place.kind in TEXT_KINDS:
         yield (
@@ -333,7 +306,6 @@ def check_features_fit(place: Place) -> Iterator[str]:
 
 
 def check_value(place: Place) -> Iterator[str]:
-    """Check that the model has an output for the value of a coalition."""
     where, chosen, of = f"{place.where}.value", place.experiment.value, f"datasets.{place.dataset_name}"
     if place.function and chosen == "logit":
         yield f"{where}: {place.function} gives probabilities and no logit; use log_probability or probability"
@@ -349,7 +321,6 @@ def check_value(place: Place) -> Iterator[str]:
 
 
 def check_reference(place: Place) -> Iterator[str]:
-    """Check that the baseline fits the inputs and that its file exists."""
     where, chosen, metric = f"{place.where}.reference", place.experiment.reference, place.experiment.metrics.log_odds
     if isinstance(chosen, Placeholder):
         yield f"{where}: a placeholder is of prompts; set another one"
@@ -375,9 +346,8 @@ def check_reference(place: Place) -> Iterator[str]:
 
 
 def _check_patches(place: Place) -> Iterator[str]:
-    """Check that the model can remove masked patches, and that the features consist of such patches."""
     where, model = f"{place.where}.reference", place.model
-    of_folder = model and registry.find_kind(model.source, model.framework) == "folder"
+    of_folder = model and model.kind == "folder"
     if not model or model.architecture or derived.find_framework(model) != "torch":
         yield f"{where}: delete leaves out patches of a transformer, which this model is not; use zero or mean_value"
         return
@@ -403,11 +373,8 @@ def _check_patches(place: Place) -> Iterator[str]:
 
 
 def check_keys(place: Place) -> Iterator[str]:
-    """Check that the model, the timing and the kind of data fit the keys that depend on them."""
-    framework = derived.find_framework(place.model) if place.model else None
-    for key in ("precision", "compile"):
-        if getattr(place.experiment, key) != Experiment.model_fields[key].default and framework != "torch":
-            yield f"{place.where}.{key}: it is for models of torch; remove the key"
+    if not place.model or derived.find_framework(place.model) != "torch":
+        yield from refuse(place.where, place.experiment, ["precision", "compile"], "it is for models of torch")
     if place.experiment.timing == "per_instance" and place.experiment.cache:
         yield f"{place.where}.timing: values kept in the cache are not timed one instance after another; remove cache"
     if place.source and place.source.kind != "image" and place.experiment.report.notebook == "localization":
@@ -418,7 +385,6 @@ def check_keys(place: Place) -> Iterator[str]:
 
 
 def check_features_cut(place: Place) -> Iterator[str]:
-    """Check that an input can be split into the features."""
     if place.source and place.shape is None:
         yield from catch(f"{place.where}.features", derived.find_feature_shape, place.config, place.experiment)
 
@@ -432,7 +398,6 @@ def check_several_features(place: Place) -> Iterator[str]:
 
 
 def check_methods(place: Place) -> Iterator[str]:
-    """Check the user file, the features and the rules of each method entry."""
     for name, settings in place.experiment.methods.items():
         if problem := method_checks.check_user_file(place, settings):
             yield f"{place.where}.methods.{name}.{problem}"
@@ -444,10 +409,8 @@ def check_methods(place: Place) -> Iterator[str]:
         entry = MethodPlace(place, name, settings, shape)
         rules = (entry_checks.check_game_method, *method_checks.RULES) if place.experiment.game else method_checks.RULES
         mistakes = [line for rule in (*rules, check_stopping) for line in rule(entry)]
-        if entry.method.sampled and not mistakes:
-            mistakes = list(check_size(entry))
         yield from mistakes
-        if entry.method.minimum and not mistakes and not (settings.match_budget_of and shape is None):
+        if entry.method.sampled and not mistakes and not (settings.match_budget_of and shape is None):
             yield from check_budget(entry)
 
 
@@ -465,7 +428,6 @@ RULES: tuple[Rule, ...] = (
     check_target,
     check_keys,
     check_features_cut,
-    check_reach,
     check_several_features,
     check_methods,
     check_exact_entry,
@@ -473,5 +435,5 @@ RULES: tuple[Rule, ...] = (
     entry_checks.check_others,
 )
 PROMPT_RULES: tuple[Rule, ...] = (*entry_checks.PROMPT_RULES, check_stopping_rules)
-GAME_RULES: tuple[Rule, ...] = (*entry_checks.GAME_RULES, check_shards, check_reach, check_methods, check_exact_entry)
-FINAL_RULES: tuple[Rule, ...] = (check_features_fit, check_reach, check_several_features)
+GAME_RULES: tuple[Rule, ...] = (*entry_checks.GAME_RULES, check_shards, check_methods, check_exact_entry)
+FINAL_RULES: tuple[Rule, ...] = (check_features_fit, check_several_features)

@@ -7,7 +7,6 @@ from typing import Any
 
 from shapeline.config import derived
 from shapeline.config.mistakes import (
-    MAX_BUDGET,
     MAX_DESIGN_BYTES,
     MethodPlace,
     MethodRule,
@@ -17,7 +16,7 @@ from shapeline.config.mistakes import (
     describe_absence,
     refuse,
 )
-from shapeline.config.types import Model
+from shapeline.config.types import MAX_BUDGET, Model
 from shapeline.datasets import folders, sources
 from shapeline.datasets.sources import list_arguments
 from shapeline.designs.design import MAX_D, count_evaluations
@@ -27,7 +26,7 @@ from shapeline.games.features import IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS
 from shapeline.methods import registry, shapiq_process
 from shapeline.methods.parameters import CustomMethod, External, Partition, StoppingRule
 from shapeline.methods.registry import METHODS
-from shapeline.models.registry import BOOSTED, ESTIMATORS, find_kind
+from shapeline.models.registry import BOOSTED, ESTIMATORS
 
 
 def find_shape(place: Place, settings: Any) -> tuple | str | None:
@@ -68,7 +67,6 @@ def check_user_file(place: Place, settings: Any) -> str | None:
 
 
 def check_number_of_features(entry: MethodPlace) -> Iterator[str]:
-    """Check that features are few enough to enumerate coalitions or to store pairs, which are the experiment's."""
     method, name, d, pairs = entry.method, entry.settings.method, entry.d or 0, entry.method.pairs
     if method.exact and d > (most := pairs or MAX_D):
         yield (
@@ -85,7 +83,6 @@ def check_number_of_features(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_neighbours(entry: MethodPlace) -> Iterator[str]:
-    """Check that features have the graph or the grid that the method uses."""
     settings, needs_grid = entry.settings, "grid" in entry.method.needs
     if (needs_grid and not _has_grid(entry)) or (
         getattr(settings, "graph", None) == "features" and not _has_graph(entry)
@@ -107,7 +104,6 @@ def _has_grid(entry: MethodPlace) -> bool:
 
 
 def check_estimates(entry: MethodPlace) -> Iterator[str]:
-    """Check that a fit of few features has a distance kernel, and that other libraries have no intermediate budgets."""
     if getattr(entry.settings, "n_features", None) and entry.settings.kernel == "shapley":
         yield (
             f"{entry.where}.n_features: lime with kernel 'shapley' has no fit of some features; use cosine or fraction"
@@ -120,7 +116,6 @@ def check_estimates(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_fixed_design(entry: MethodPlace) -> Iterator[str]:
-    """Check that the design of a fixed-cost method can be built."""
     method, settings = entry.method, entry.settings
     if not method.is_fixed_cost or method.exact or not entry.d:
         return
@@ -129,7 +124,6 @@ def check_fixed_design(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_match_budget(entry: MethodPlace) -> Iterator[str]:
-    """Check that the entry of match_budget_of exists and has a fixed number of evaluations."""
     settings, others = entry.settings, entry.place.experiment.methods
     rival = getattr(settings, "match_budget_of", None)
     if rival is None:
@@ -145,7 +139,6 @@ def check_match_budget(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_tree(entry: MethodPlace) -> Iterator[str]:
-    """Check the keys of a hierarchical method on its tree of features."""
     if entry.method.family != "hierarchical":
         return
     settings, kind = entry.settings, entry.kind
@@ -171,7 +164,6 @@ def check_tree(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_model(entry: MethodPlace) -> Iterator[str]:
-    """Check that a method that evaluates a model has one."""
     if entry.method.needs_model and entry.place.has_no_model:
         free = ", ".join(name for name, other in METHODS.items() if not other.needs_model)
         yield (
@@ -181,7 +173,6 @@ def check_model(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_labelled_points(entry: MethodPlace) -> Iterator[str]:
-    """Check that examples have one label each and the columns that the entry names."""
     settings, source = entry.settings, entry.place.source
     of_points = "labelled points" in entry.method.needs
     if of_points and source and source.task == "multilabel":
@@ -198,7 +189,6 @@ def check_labelled_points(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_kind_of_data(entry: MethodPlace) -> Iterator[str]:
-    """Check that the method explains data of this kind."""
     kinds, source = entry.method.data, entry.place.source
     if kinds and source and source.kind not in kinds:
         yield (
@@ -208,12 +198,11 @@ def check_kind_of_data(entry: MethodPlace) -> Iterator[str]:
 
 
 def check_network(entry: MethodPlace) -> Iterator[str]:
-    """Check that the model has the internals that the method needs."""
     method, name, model = entry.method, entry.settings.method, entry.place.model
     if model is None:
         return
     of, framework = f"models.{entry.place.experiment.model}", derived.find_framework(model)
-    kind = find_kind(model.source, model.framework)
+    kind = model.kind
     if "attention" in method.needs:
         # The networks of this package have no attention; another kind of data is reported by check_kind_of_data.
         if (model.architecture or framework != "torch") and not list(check_kind_of_data(entry)):
@@ -253,13 +242,12 @@ def check_network(entry: MethodPlace) -> Iterator[str]:
 def _has_no_grid(model: Model) -> bool:
     """Return whether a folder holds a transformer whose last tokens are not its patches."""
     try:
-        return find_kind(model.source, model.framework) == "folder" and folders.changes_its_grid(model.source)
+        return model.kind == "folder" and folders.changes_its_grid(model.source)
     except ShapelineError:  # reported by the checks of models
         return False
 
 
 def check_installed(entry: MethodPlace) -> Iterator[str]:
-    """Check that the method's library is installed, if the experiment is in `run`."""
     if entry.place.name not in entry.place.config.run:
         return
     if python := getattr(entry.settings, "python", None):
@@ -287,41 +275,46 @@ RULES: tuple[MethodRule, ...] = (
 LARGE_D, TYPICAL_D = 1000, 50  # numbers of features that bound estimates while the instances are unknown
 
 
-def check_reach(place: Place) -> Iterator[str]:
-    """Check that the experiment's budget is at most MAX_BUDGET."""
-    if (multiple := place.experiment.budget) > MAX_BUDGET:
-        yield f"{place.where}.budget: {_format_excess(multiple)}"
-
-
-def check_size(entry: MethodPlace) -> Iterator[str]:
-    """Check that the budgets of a sampled method are at most MAX_BUDGET and that their design fits in memory."""
-    settings, method = entry.settings, entry.settings.method
-    if settings.match_budget_of:  # the size of another design, which has its own check
+def check_budget(entry: MethodPlace) -> Iterator[str]:
+    """Check that budgets fit in memory, that the intermediate ones are below the budget, and that all are enough."""
+    where, settings = entry.where, entry.settings
+    own = "match_budget_of" if settings.match_budget_of else "budget" if settings.budget else None
+    own = "budget.max_budget" if isinstance(settings.budget, StoppingRule) else own
+    try:
+        most = derived.find_budget(entry.place.config, entry.place.name, entry.name)
+    except ShapelineError as error:
+        yield f"{where}.match_budget_of: {error}"
         return
-    features, d = f"d = {entry.d:,}" if entry.d else f"about {TYPICAL_D} features", entry.d or TYPICAL_D
-    own, default = settings.most, entry.place.experiment.budget
-    for where, multiple in [
-        (name_budget_key(entry), own) if own else (f"{entry.place.where}.budget", default),
-        *((f"{entry.where}.intermediate_budgets", smaller) for smaller in settings.intermediate_budgets or ()),
-    ]:
+    smaller = settings.intermediate_budgets or []
+    key = f"{where}.{own}" if own else f"{entry.place.where}.budget"
+    budgets = [(key, most), *((f"{where}.intermediate_budgets", each) for each in smaller)]
+    lines = [] if settings.match_budget_of else list(_check_size(entry, budgets))
+    yield from lines[:1]
+    if lines or not entry.method.minimum:
+        return
+    if len(set(smaller)) < len(smaller):
+        yield f"{where}.intermediate_budgets: a budget is listed twice; remove one"
+    for each in smaller:
+        if each >= most:
+            yield f"{where}.intermediate_budgets: {each:g} is not below the budget of {most:g}; give smaller ones"
+    yield from _check_minimum(entry, budgets)
+
+
+def _check_size(entry: MethodPlace, budgets: list[tuple[str, float]]) -> Iterator[str]:
+    """Check that a design of these budgets, (key, multiple of d) each, fits in memory."""
+    method, d = entry.settings.method, entry.d or TYPICAL_D
+    features = f"d = {d:,}" if entry.d else f"about {d} features"
+    for place, multiple in budgets:
         if (needed := estimate_bytes(method, multiple, d)) > MAX_DESIGN_BYTES:
             yield (
-                f"{where}: {multiple:g} x d evaluations by {method} would take {format_bytes(needed)} of memory at "
+                f"{place}: {multiple:g} x d evaluations by {method} would take {format_bytes(needed)} of memory at "
                 f"{features}; the most is {format_bytes(MAX_DESIGN_BYTES)}: set {find_max_budget(method, d):g} or less"
             )
-            return
-        if multiple > MAX_BUDGET:
-            yield f"{where}: {_format_excess(multiple)}"
-            return
-
-
-def name_budget_key(entry: MethodPlace) -> str:
-    """Return the key of the maximum of an entry's own budget."""
-    return f"{entry.where}.budget{'.max_budget' if isinstance(entry.settings.budget, StoppingRule) else ''}"
+        elif multiple > MAX_BUDGET:
+            yield f"{place}: {multiple:g} x d evaluations are more than any run makes; set {MAX_BUDGET:g} or less"
 
 
 def check_stopping(entry: MethodPlace) -> Iterator[str]:
-    """Check that the method of an adaptive budget supports it, and that it has no intermediate budgets."""
     budget = getattr(entry.settings, "budget", None)
     if not isinstance(budget, StoppingRule):
         return
@@ -348,30 +341,6 @@ def find_max_budget(method: str, d: int) -> float:
 def _estimate_row(method: str, d: int) -> float:
     """Estimate the bytes per evaluation: its mask, and its share of permutations or of dense estimator weights."""
     return 2.0 * d + 64 if registry.METHODS[method].distinct == "permutations" else 9.0 * d
-
-
-def _format_excess(multiple: float) -> str:
-    return f"{multiple:g} x d evaluations are more than any run makes; set {MAX_BUDGET:g} or less"
-
-
-def check_budget(entry: MethodPlace) -> Iterator[str]:
-    """Check that intermediate budgets are below the budget and that all are at least the method's minimum."""
-    where, settings = entry.where, entry.settings
-    try:
-        most = derived.find_budget(entry.place.config, entry.place.name, entry.name)
-    except ShapelineError as error:
-        yield f"{where}.match_budget_of: {error}"
-        return
-    if len(set(settings.intermediate_budgets or ())) < len(settings.intermediate_budgets or ()):
-        yield f"{where}.intermediate_budgets: a budget is listed twice; remove one"
-    key = "match_budget_of" if settings.match_budget_of else "budget"
-    own = name_budget_key(entry) if key == "budget" else f"{where}.{key}"
-    budgets = [(own if settings.match_budget_of or settings.budget else f"{entry.place.where}.budget", most)]
-    for smaller in settings.intermediate_budgets or ():
-        budgets.append((f"{where}.intermediate_budgets", smaller))
-        if smaller >= most:
-            yield f"{where}.intermediate_budgets: {smaller:g} is not below the budget of {most:g}; give smaller ones"
-    yield from _check_minimum(entry, budgets)
 
 
 def _check_minimum(entry: MethodPlace, budgets: list[tuple[str, float]]) -> Iterator[str]:

@@ -4,13 +4,11 @@ At the end what a rule of the other modules looks at: an experiment with what it
 """
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -18,10 +16,9 @@ from shapeline.config.derived import SMOKE, find_features, find_framework
 from shapeline.config.types import Config, Experiment, Model
 from shapeline.datasets import sources
 from shapeline.datasets.checks import Dataset
-from shapeline.datasets.entries import NAME, USER_FILE, explain_errors, shorten_value
+from shapeline.datasets.entries import NAME, explain_errors, shorten_value
 from shapeline.datasets.registry import Source
 from shapeline.errors import ShapelineError, nearest
-from shapeline.methods.parameters import CustomMethod
 from shapeline.methods.registry import METHODS, Method
 from shapeline.metrics.registry import METRICS, Metric
 from shapeline.models import registry
@@ -40,7 +37,6 @@ MAX_TEXT_LENGTH = 4096
 MAX_DOCUMENT_LENGTH = 1_000_000
 MAX_INTEGER = 2**64 - 1
 MAX_DESIGN_BYTES = 16e9  # masks and estimator weights, or permutations
-MAX_BUDGET = 1e8  # times d
 
 
 def get_value(raw: Any, path: tuple) -> Any:
@@ -68,10 +64,10 @@ def _check_name(where: str, name: object) -> Iterator[str]:
         yield f"{where}.{name}: not a valid name; write a letter, then letters, digits and underscores"
 
 
-def explain_failure(path: tuple, errors: list[dict], raw: dict) -> str:
+def explain_failure(path: tuple, errors: list[dict]) -> str:
     """Return the problem of the value at `path`, with the allowed values, the nearest name or the section of a key."""
     key = path[-1] if path else "the configuration"
-    problem, elsewhere = explain_errors(errors, key, _list_keys(path[:-1], raw)), ""
+    problem, elsewhere = explain_errors(errors, key), ""
     if errors[0]["type"] == "extra_forbidden" and (elsewhere := _find_elsewhere(path)):
         problem = problem if "Did you mean" in problem else "unknown key."
     return f"{problem}{elsewhere}"
@@ -110,45 +106,6 @@ def _list_places() -> dict[str, list[str]]:
     return result
 
 
-def _list_keys(path: tuple, raw: dict) -> list[str]:
-    """Return the keys allowed at `path`, found by following the types beside the values."""
-    kind: Any = Config
-    for depth, part in enumerate(path):
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            kind = kind.model_fields[part].annotation
-        elif get_origin(kind) is dict:
-            kind = get_args(kind)[1]
-        kind = _find_member(kind, get_value(raw, path[: depth + 1]))
-    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
-
-
-def _find_member(kind: Any, value: Any) -> Any:
-    """Return the member of a union that the value means: by its `method` or `kind`, else the first that has keys."""
-    if get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
-    if get_origin(kind) not in (Union, UnionType):
-        return kind
-    members = [part for m in get_args(kind) for part in _split_type(m)]
-    models = [m for m in members if isinstance(m, type) and issubclass(m, BaseModel)]
-    tag = value.get("method", value.get("kind")) if isinstance(value, dict) else None
-    if CustomMethod in models and re.match(USER_FILE, str(tag)):
-        return CustomMethod
-    for member in models:
-        if any(
-            tag in get_args(member.model_fields[key].annotation)
-            for key in ("method", "kind")
-            if key in member.model_fields
-        ):
-            return member
-    return models[0] if models else kind
-
-
-def _split_type(kind: Any) -> list[Any]:
-    """Return a type without what is annotated to it, or the members of a union."""
-    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    return [part for member in get_args(kind) for part in _split_type(member)] if get_origin(kind) is Union else [kind]
-
-
 def shorten_text(text: str) -> str:
     """Return the text, or its beginning where it is longer than a name may be."""
     return text if len(text) <= MAX_NAME_LENGTH else f"{text[:20]}..."
@@ -180,16 +137,6 @@ def format_place(path: tuple) -> str:
     """Return the keys of a path as a message names them."""
     parts = [shorten_text(key) if isinstance(key, str) else shorten_value(key) for key in path]
     return ".".join(parts) or "the configuration"
-
-
-def describe_long_name(name: object) -> str:
-    """Return the problem of a name that is too long for a folder, or "" where it is not."""
-    length = len(str(name))
-    return (
-        f"a name of {length:,} characters; the longest is {MAX_NAME_LENGTH}; shorten it"
-        if length > MAX_NAME_LENGTH
-        else ""
-    )
 
 
 def _find_key_problem(key: object) -> str:
@@ -287,9 +234,9 @@ MethodRule = Callable[[MethodPlace], Iterator[str]]
 
 
 def refuse(where: str, section: BaseModel, keys: Iterable[str], why: str) -> Iterator[str]:
-    """Yield a line per key that the section sets and should not have; why: "{key}" in it stands for the key."""
+    """Yield a line per key that the section should not set, and sets; why: "{key}" in it stands for the key."""
     for key in keys:
-        if key in section.model_fields_set:
+        if getattr(section, key) != type(section).model_fields[key].default:
             yield f"{where}.{key}: {why.replace('{key}', key)}; remove the key"
 
 
@@ -307,18 +254,18 @@ def check_reference_to(where: str, what: str, name: str, names: Iterable[str]) -
         yield f"{where}: there is no {what} '{name}'.{nearest(name, names)}"
 
 
-def check_arguments(where: str, function: str, available: Iterable[str]) -> Iterator[str]:
+def check_arguments(where: str, function: str, available: Iterable[str], n_positional: int = 0) -> Iterator[str]:
     """Yield a line if a user's function is not there, or requires other arguments than are available."""
     try:
-        missing = [
-            name for name, needed in sources.list_arguments(function).items() if needed and name not in available
-        ]
+        arguments = sources.list_arguments(function)
     except ShapelineError as error:
         yield f"{where}: {error}"
         return
-    if missing:
-        called = f"{' and '.join(available)} alone" if available else "nothing"
-        yield f"{where}: {function} is called with {called} and needs {', '.join(missing)}; give it defaults"
+    required = [name for name, needed in arguments.items() if needed and name not in available]
+    if len(required) != n_positional:
+        called = "rows" if n_positional else " and ".join(available) or "nothing"
+        needs = ", ".join(required) or "nothing"
+        yield f"{where}: {function} is called with {called} alone and requires {needs}; give the others defaults"
 
 
 def describe_absence(path: str) -> str | None:

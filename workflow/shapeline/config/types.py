@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import Discriminator, Field, PrivateAttr, Tag, create_model
 
 from shapeline.datasets.checks import Dataset
-from shapeline.datasets.entries import MODEL_FILE, USER_FILE, Positive, Strict
+from shapeline.datasets.entries import USER_FILE, Positive, Strict
 from shapeline.methods.parameters import CustomMethod, Patch, Superpixel
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
-from shapeline.models.registry import ARCHITECTURES, Precision, Training
+from shapeline.models.registry import Model, Precision
 
 INSTANCES_PER_SHARD = 250
+MAX_BUDGET = 1e8  # times d
 # Folders of the repository that the folder of results must not be.
 ROOT_FOLDERS = ("benchmarks", "data", "docs", "envs", "examples", "notebooks", "profiles", "tests", "workflow")
 
@@ -22,47 +23,6 @@ class Data(Strict):
         None, description="Folder or URL with <source>/<file>, tried before the official addresses."
     )
     offline: bool = Field(False, description="Never use the network; report which file to place where.")
-
-
-class Model(Strict):
-    dataset: str | None = Field(
-        None, description="Name of the dataset that the model is trained on; needed but for task: generation."
-    )
-    task: Literal["generation"] | None = Field(
-        None, description="generation: the source is path/to/folder of a language model, whose answers are explained."
-    )
-    max_tokens: Positive = Field(64, description="task: generation: tokens of the model's own answer at most.")
-    architecture: Literal[*ARCHITECTURES] | None = Field(
-        None, description="A network of the package; not together with source."
-    )
-    source: str | None = Field(
-        None,
-        pattern=MODEL_FILE,
-        description="path/to/file.py:function that builds a torch module or a Keras model; or a trained model: a "
-        "scikit-learn pipeline in a .skops file, a .keras or .onnx file, boosted trees of XGBoost "
-        "(.json, .ubj), LightGBM (.txt) or CatBoost (.cbm), path/to/folder of a text or image "
-        "classifier of transformers, or with framework: function a path/to/file.py:function of rows.",
-    )
-    trusted_types: list[str] | None = Field(
-        None, min_length=1, description=".skops: allowed types beyond scikit-learn's usual ones."
-    )
-    framework: Literal["torch", "tensorflow", "function"] | None = Field(
-        None,
-        description="Default: tensorflow for text architectures, torch for others. function: the source is the "
-        "model itself, from rows to probabilities or predictions.",
-    )
-    outputs: Literal["logits", "probabilities"] | None = Field(
-        None, description="Output of a custom network, or of a .keras or .onnx file; detected by default."
-    )
-    sizes: dict[str, int | float | list[int]] = Field(
-        {}, description="Sizes that differ from the architecture's defaults."
-    )
-    weights: str | None = Field(
-        None,
-        description="Initial weights: imagenet (resnet18), or a .pt, .pth (a state dict) or .safetensors file with the"
-        " architecture's names; $VARIABLES expand.",
-    )
-    training: Training = Field(Training(), description="Training options that differ from the architecture's defaults.")
 
 
 class PlainFeatures(Strict):
@@ -248,7 +208,7 @@ class Experiment(Strict):
         "signs are comparable between instances.",
     )
     instances: Instances = Field(Instances(), description="Explained instances.")
-    budget: float = Field(4, gt=0, description="Evaluations of a sampled method, as a multiple of d.")
+    budget: float = Field(4, gt=0, le=MAX_BUDGET, description="Evaluations of a sampled method, as a multiple of d.")
     timing: Literal["batch", "per_instance"] = Field(
         "batch",
         description="Meaning of seconds: a batch's time divided by its instances, or each instance's own time "

@@ -11,17 +11,16 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from pydantic import BaseModel
+from pydantic import Field
 
+from shapeline.datasets.entries import Strict
 from shapeline.errors import ShapelineError, nearest, shorten_name
 
 MB = 1e6
-MEMBER_LIMIT, PIXEL_LIMIT = 128.0, 50.0  # megabytes, megapixels
 MIN_TOTAL, MAX_RATIO = 500.0, 50  # megabytes in all, or so many times the archive where that is more
 MAX_PIXELS = 178.0  # that Pillow decodes
 ZIP = b"PK\x03\x04", b"PK\x05\x06"  # a tar may begin with PK, the name of its first member
@@ -35,13 +34,19 @@ DAMAGE_ERRORS = (
 )
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Megabytes of a member and of all of an archive (None: by the archive's own size), megapixels of an image."""
-
-    member: float = MEMBER_LIMIT
-    total: float | None = None
-    pixels: float = PIXEL_LIMIT
+class Limits(Strict):  # of an archive or a folder, and of the images in it; choose_limits fills in the defaults
+    member: float | None = Field(
+        None, gt=0, description="Largest size in megabytes of an unpacked file of an archive or folder; 128 by default."
+    )
+    total: float | None = Field(
+        None,
+        gt=0,
+        description="Largest size in megabytes of an unpacked archive; by default 500, or 50 times its packed "
+        "size if that is more.",
+    )
+    pixels: float | None = Field(
+        None, gt=0, le=MAX_PIXELS, description="Largest number of pixels of a stored image, in millions; 50 by default."
+    )
 
     def refuse_member(self, where: str, size: float) -> None:
         """Raise ShapelineError for a member or file that is larger than allowed."""
@@ -72,7 +77,7 @@ class Limits:
             )
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = Limits(member=128.0, pixels=50.0)
 
 
 def _name_limit(name: str, needed: float) -> str:
@@ -81,9 +86,9 @@ def _name_limit(name: str, needed: float) -> str:
     return f"limits: {{{name}: {min(enough, MAX_PIXELS) if name == 'pixels' else enough:g}}}"
 
 
-def choose_limits(limits: BaseModel | None, **usual: float) -> Limits:
+def choose_limits(limits: Limits | None, **usual: float) -> Limits:
     """Return the limits of a dataset's key, by default those of its source (usual)."""
-    return Limits(**usual | (limits.model_dump(exclude_none=True) if limits else {}))
+    return DEFAULT_LIMITS.model_copy(update=usual | (limits.model_dump(exclude_none=True) if limits else {}))
 
 
 @contextlib.contextmanager
@@ -95,7 +100,7 @@ def open_files(
     Refused are members that are links or devices or climb out, archives that end early or fail their checksum, and
     what is larger than the limits: ShapelineError, here or at the end.
     """
-    try:
+    with explain_damage(path):
         if path.is_dir():
             yield _open_folder_files(path, wanted, limits)
             return
@@ -111,29 +116,38 @@ def open_files(
                 tape.left = math.inf
                 while tape.read(CHUNK_BYTES):
                     pass
+
+
+@contextlib.contextmanager
+def explain_damage(path: Path) -> Iterator[None]:
+    """Raise a ShapelineError where a file that the block reads is damaged or cannot be read."""
+    try:
+        yield
     except DAMAGE_ERRORS as error:
-        raise ShapelineError(
-            f"{path}: the archive is truncated or damaged ({shorten_name(error)}); get it again."
-        ) from error
+        raise ShapelineError(f"{path}: truncated or damaged ({shorten_name(error)}); get it again.") from error
     except OSError as error:
         raise ShapelineError(
             f"{error.filename or path}: cannot be read ({error.strerror or error}); get it again, or make it readable."
         ) from error
 
 
+def read_members(path: Path, names: Iterable[str], limits: Limits, hint: str = "get it again") -> dict[str, bytes]:
+    """Return the contents of the files of these names, in whichever folder of an archive they are; refuse a gap."""
+    with open_files(path, lambda name: name.split("/")[-1] in names, limits) as files:
+        contents = {name.split("/")[-1]: stream.read() for name, stream in files}
+    for name in names:
+        if name not in contents:
+            raise ShapelineError(f"{path}: holds no {name}; {hint}.")
+    return contents
+
+
 def read_file(path: Path, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """Return the content of one file, unpacked where it is compressed by gzip or xz; raise ShapelineError."""
-    try:
+    with explain_damage(path):
         start, _ = _read_ends(path)
         opener = lzma.open if start == XZ else gzip.open if start[:2] == GZIP else open
         with opener(path, "rb") as stream:
             content = stream.read(int(limits.member * MB) + 1)
-    except DAMAGE_ERRORS as error:
-        raise ShapelineError(f"{path}: truncated or damaged ({shorten_name(error)}); get it again.") from error
-    except OSError as error:
-        raise ShapelineError(
-            f"{path}: cannot be read ({error.strerror or error}); get it again, or make it readable."
-        ) from error
     limits.refuse_member(str(path), len(content))
     return content
 
@@ -254,11 +268,8 @@ class Pieces(io.RawIOBase):
 
 @contextlib.contextmanager
 def open_binary(path: Path) -> Iterator[BinaryIO]:
-    try:
-        with open(path, "rb") as stream:
-            yield stream
-    except OSError as error:
-        raise ShapelineError(f"{path}: cannot be read ({error.strerror or error}); make it readable.") from error
+    with explain_damage(path), open(path, "rb") as stream:
+        yield stream
 
 
 def csv_lines(where: str, stream: BinaryIO, errors: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:

@@ -10,31 +10,17 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from shapeline.datasets import csv_file, folders, images, text
-from shapeline.datasets.archive import MAX_PIXELS
+from shapeline.datasets import csv_file, folders, text
+from shapeline.datasets.archive import Limits
 from shapeline.datasets.csv_file import PLAIN, CsvFormat
 from shapeline.datasets.entries import REFUSED, TOKENIZER, Positive, Strict, parse
 from shapeline.datasets.registry import SOURCES, Source, adapt_to_task, find_source
 from shapeline.datasets.sources import expand, names_function
 from shapeline.errors import ShapelineError, nearest
 
+IMAGE_SETTINGS = ("size", "resize", "color", "on_decode_error")
 TEXT_SETTINGS = ("unit", "length", "vocabulary", "tokenizer")
 COLUMN_SETTINGS = ("target", "text", "text_pair", "task", "columns", "categorical")  # of a file defined by the user
-
-
-class Limits(Strict):
-    member: float | None = Field(
-        None, gt=0, description="Largest size in megabytes of an unpacked file of an archive or folder; 128 by default."
-    )
-    total: float | None = Field(
-        None,
-        gt=0,
-        description="Largest size in megabytes of an unpacked archive; by default 500, or 50 times its packed "
-        "size if that is more.",
-    )
-    pixels: float | None = Field(
-        None, gt=0, le=MAX_PIXELS, description="Largest number of pixels of a stored image, in millions; 50 by default."
-    )
 
 
 class Dataset(Strict):
@@ -154,18 +140,17 @@ def read_entry(source: str, settings: Mapping[str, Any]) -> JobDataset:
 
 def check(dataset: Dataset) -> None:
     """Check a dataset entry without its data: combinations of keys, and names. Raises ShapelineError."""
-    source = dataset.source
-    if dataset.count is not None and (names_function(source) or find_source(source).count is None):
+    source, is_custom = dataset.source, names_function(dataset.source)
+    if is_custom or find_source(source).count is None:
         counted = ", ".join(name for name, known in SOURCES.items() if known.count is not None)
-        raise ShapelineError(f"dataset key 'count': source '{source}' has its own records; only {counted} takes it.")
-    for key in ("unit", "vocabulary"):
-        if dataset.tokenizer and getattr(dataset, key) is not None:
-            raise ShapelineError(f"dataset key '{key}': the tokenizer has its own words and tokens; remove the key.")
+        refuse(dataset, ["count"], f"source '{source}' has its own records; only {counted} takes it")
+    if dataset.tokenizer:
+        refuse(dataset, ["unit", "vocabulary"], "the tokenizer has its own words and tokens")
     if dataset.resize is not None and dataset.size is None:
         raise ShapelineError("dataset key 'resize': it sets how images are resized; add size: [height, width].")
     _refuse_keys(dataset)
     read_format(dataset)
-    if names_function(source):
+    if is_custom:
         text_settings(None, dataset)
         return
     entry = adapt_to_task(find_source(source), dataset.task)
@@ -185,12 +170,10 @@ def _check_local(entry: Source, dataset: Dataset) -> None:
     source, local = dataset.source, dataset.path is not None
     # A local copy may lack the official training file, and then the rest is split by `test`.
     drawn = dataset.split == "drawn" or (local and entry.optional)
-    if entry.official_test and not drawn and not dataset.is_default("test"):
-        raise ShapelineError(
-            f"dataset key 'test': source '{source}' has an official test part; remove the key, or set split: drawn."
-        )
-    if entry.count is not None and not dataset.is_default("validation"):
-        raise ShapelineError(f"dataset key 'validation': source '{source}' makes a validation part; remove the key.")
+    if entry.official_test and not drawn:
+        refuse(dataset, ["test"], f"source '{source}' has an official test part, which split: drawn replaces")
+    if entry.count is not None:
+        refuse(dataset, ["validation"], f"source '{source}' makes a validation part")
     if entry.local and not local:
         raise ShapelineError(
             f"dataset key 'path': source '{source}' reads data of your own; name their file, folder or archive."
@@ -200,8 +183,8 @@ def _check_local(entry: Source, dataset: Dataset) -> None:
     elif dataset.task not in (None, entry.task, "classification"):
         remedy = "set task: multilabel, or " if entry.labels else ""
         raise ShapelineError(f"dataset key 'task': source '{source}' has no {dataset.task}; {remedy}remove it.")
-    elif local and not entry.files:
-        raise ShapelineError(f"dataset key 'path': source '{source}' needs no file; remove the key.")
+    elif not entry.files:
+        refuse(dataset, ["path"], f"source '{source}' needs no file")
 
 
 def _check_columns(entry: Source, dataset: Dataset) -> None:
@@ -266,8 +249,8 @@ def text_settings(entry: Source | None, dataset: Dataset) -> text.Settings:
     elif entry:
         unit, length, vocabulary = entry.unit, entry.input_shape[0], entry.vocabulary
     chosen = dataset.unit or unit
-    if chosen == "character" and dataset.vocabulary is not None:
-        raise ShapelineError("dataset key 'vocabulary': characters have a fixed alphabet of 69; remove the key.")
+    if chosen == "character":
+        refuse(dataset, ["vocabulary"], "characters have a fixed alphabet of 69")
     default = length if length and chosen == unit else text.LENGTHS[chosen]
     return text.Settings(chosen, dataset.length or default, dataset.vocabulary or vocabulary)
 
@@ -280,31 +263,28 @@ def find_unit(dataset: Dataset) -> str | None:
     return dataset.unit or (entry.unit if entry else None)
 
 
+def refuse(dataset: Dataset, keys: Iterable[str], why: str) -> None:
+    """Raise ShapelineError for the first of the keys that an entry sets."""
+    for key in keys:
+        if not dataset.is_default(key):
+            raise ShapelineError(f"dataset key '{key}': {why}; remove the key.")
+
+
 def refuse_text_settings(dataset: Dataset, kind: str) -> None:
-    for key in TEXT_SETTINGS:
-        if getattr(dataset, key) is not None:
-            raise ShapelineError(
-                f"dataset key '{key}': source '{dataset.source}' is of kind {kind}, not text; remove the key."
-            )
+    refuse(dataset, TEXT_SETTINGS, f"source '{dataset.source}' is of kind {kind}, not text")
 
 
 def _refuse_keys(dataset: Dataset) -> None:
-    keys = (*images.KEYS, *COLUMN_SETTINGS, *csv_file.KEYS, "limits")
-    changed = [key for key in keys if not dataset.is_default(key)]
+    keys = (*IMAGE_SETTINGS, *COLUMN_SETTINGS, *csv_file.KEYS, "limits")
     taken = set()
-    if changed and not names_function(dataset.source):
+    if not all(map(dataset.is_default, keys)) and not names_function(dataset.source):
         taken = set(inspect.signature(find_source(dataset.source).read).parameters)
         taken |= {*csv_file.KEYS} if "form" in taken else set()
-    for key in changed:
-        if key not in taken:
-            raise ShapelineError(f"dataset key '{key}': source '{dataset.source}' does not take it; remove the key.")
+    refuse(dataset, [key for key in keys if key not in taken], f"source '{dataset.source}' does not take it")
 
 
 def refuse_classes(dataset: Dataset) -> None:
-    if dataset.classes is not None:
-        raise ShapelineError(
-            f"dataset key 'classes': source '{dataset.source}' is of regression, it has none; remove the key."
-        )
+    refuse(dataset, ["classes"], f"source '{dataset.source}' is of regression, it has none")
 
 
 def choose_classes(where: str, names: Iterable[str], classes: list | None) -> list[int]:

@@ -4,10 +4,11 @@ import json
 import os
 import re
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from shapeline.errors import ShapelineError, nearest
 
@@ -35,6 +36,18 @@ _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxoth
 class Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _list_known_keys(cls, keys: Any) -> Any:
+        """Refuse unknown keys with the list of the known ones, which pydantic's own error lacks."""
+        keyed = keys.items() if isinstance(keys, dict) else ()
+        unknown = {key: value for key, value in keyed if isinstance(key, str) and key not in cls.model_fields}
+        if unknown:
+            kind = PydanticCustomError("extra_forbidden", "unknown key", {"allowed": list(cls.model_fields)})
+            errors = [{"type": kind, "loc": (key,), "input": value} for key, value in unknown.items()]
+            raise ValidationError.from_exception_data(cls.__name__, errors)
+        return keys
+
 
 Positive = Annotated[int, Field(ge=1)]
 Entry = TypeVar("Entry", bound=Strict)
@@ -51,19 +64,20 @@ def parse(kind: type[Entry], keys: Mapping, where: str) -> Entry:
         (key, *_) = failure.errors()[0]["loc"]
         errors = [error for error in failure.errors() if error["loc"][0] == key]
         last = errors[-1]  # of the innermost value
-        errors, inside = [error for error in errors if error["input"] is last["input"]], len(last["loc"]) > 1
-        problem = explain_errors(errors, last["loc"][-1], () if inside else kind.model_fields)
+        errors = [error for error in errors if error["input"] is last["input"]]
+        problem = explain_errors(errors, last["loc"][-1])
+        key = ".".join(map(str, last["loc"])) if last["type"] == "extra_forbidden" else key
         raise ShapelineError(f"{where.format(key=key)}: {problem}") from failure
 
 
-def explain_errors(errors: list[dict], key: Any, allowed: Iterable[str] = ()) -> str:
-    """Return the problem of the value of a key, with what is allowed and the nearest name; allowed: keys beside it."""
+def explain_errors(errors: list[dict], key: Any) -> str:
+    """Return the problem of the value of a key, with what is allowed and the nearest name."""
     error = next((e for e in errors if e["type"].startswith("union_tag") and isinstance(e["input"], dict)), errors[0])
     kind, value = error["type"], error["input"]
     if kind == "missing":
         return "is missing; add it"
     if kind == "extra_forbidden":
-        return f"unknown key.{nearest(key, allowed)}" if allowed else f"unknown key '{key}'; remove it"
+        return f"unknown key.{nearest(key, error['ctx']['allowed'])}"
     if kind == REFUSED:
         return f"{shorten_value(value)} {error['msg']}"
     if kind == "union_tag_not_found":

@@ -11,7 +11,6 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import numpy as np
-from pydantic import BaseModel
 
 from shapeline.datasets import archive, images
 from shapeline.datasets.archive import Limits, choose_limits, open_binary, read_named_rows
@@ -32,7 +31,7 @@ def read_folder(
     resize: str = "resize",
     color: str = "rgb",
     on_decode_error: str = "stop",
-    limits: BaseModel | None = None,
+    limits: Limits | None = None,
 ) -> dict:
     """Return images (n, channels, height, width) uint8, labels, class names (folders, alphabetical), and split folders.
 
@@ -41,8 +40,9 @@ def read_folder(
     """
     (path,) = paths.values()
     allowed = choose_limits(limits)
-    decode = functools.partial(images.decode, size=size, resize=resize, color=color, limits=allowed)
-    kept, folders, others, unreadable = _decode_images(path, decode, on_decode_error, allowed)
+    how = {"size": size, "resize": resize, "color": color, "limits": allowed}
+    decode = functools.partial(images.decode_or_skip, on_decode_error, **how)
+    kept, folders, others, unreadable = _decode_images(path, decode, allowed)
     if not kept:
         raise ShapelineError(f"{path}: holds no image ({', '.join(images.SUFFIXES)}); the layout is {LAYOUT}.")
     parts = _find_parts(path, list(kept), folders)
@@ -73,7 +73,7 @@ def read_folder(
 
 
 def _decode_images(
-    path: Path, decode: Callable[[str, bytes], np.ndarray], on_decode_error: str, limits: Limits
+    path: Path, decode: Callable[[str, bytes], np.ndarray | None], limits: Limits
 ) -> tuple[dict[PurePosixPath, np.ndarray], set[tuple[str, ...]], set[PurePosixPath], list[str]]:
     """Return the images below a folder or in an archive, all folders, other files, and the names of corrupt ones."""
     kept: dict[PurePosixPath, np.ndarray] = {}
@@ -97,13 +97,8 @@ def _decode_images(
     with archive.open_files(path, is_wanted, limits) as files:
         for name, stream in files:
             where = f"{path}: {name}"
-            try:
-                pixels = decode(where, stream.read())
-            except images.Undecodable as error:
-                if on_decode_error == "stop":
-                    remedy = "replace or remove it, or set on_decode_error: skip"
-                    raise ShapelineError(f"{error}; {remedy}.") from error
-                log.warning("%s, left out", error)
+            pixels = decode(where, stream.read())
+            if pixels is None:
                 unreadable.append(name)
                 continue
             if kept and pixels.shape != (first := next(iter(kept.values()))).shape:
@@ -173,7 +168,7 @@ FACE_SIDE = 48
 OTHER_FACES = "left_out_other_expressions"
 
 
-def read_fer(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
+def read_fer(paths: dict[str, Path], limits: Limits | None = None) -> dict:
     """Return happy and sad faces (n, 1, 48, 48) uint8, labels 0 and 1, and the official split, training first.
 
     Images that cannot be decoded are named and left out. paths: official file name -> csv, folder with
@@ -230,19 +225,17 @@ def _read_face(path: Path, name: str, content: bytes, skipped: Counter, limits: 
     if folder not in FACES:
         skipped[OTHER_FACES] += 1
         return
-    try:
-        (pixels,) = images.decode(f"{path}: {name}", content, color="grey", limits=limits)
-    except images.Undecodable as error:
-        log.warning("%s, left out", error)
+    pixels = images.decode_or_skip("skip", f"{path}: {name}", content, color="grey", limits=limits)
+    if pixels is None:
         skipped[UNREADABLE] += 1
         return
-    if pixels.shape != (FACE_SIDE, FACE_SIDE):
-        height, width = pixels.shape
+    height, width = pixels.shape[1:]
+    if (height, width) != (FACE_SIDE, FACE_SIDE):
         raise ShapelineError(
             f"{path}: {name} has {height}x{width} pixels, expected {FACE_SIDE}x{FACE_SIDE}; get it again."
         )
     label = FACES.index(folder)
-    yield (part, label, file), label, pixels
+    yield (part, label, file), label, pixels[0]
 
 
 def _read_face_rows(where: str, stream: BinaryIO, skipped: Counter) -> Iterator[tuple]:
@@ -280,7 +273,7 @@ CIFAR_PARTS = {"train": TRAIN, "test": TEST}  # in the names of other files of s
 CIFAR_RECORD = 1 + 3 * 32 * 32  # bytes: the label, then red, green and blue, each row by row
 
 
-def read_cifar10(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
+def read_cifar10(paths: dict[str, Path], limits: Limits | None = None) -> dict:
     """Read images (n, 3, 32, 32) uint8, labels 0..9, and the official split: five training batches, then test.
 
     paths: official file name -> .tar.gz, folder with the six .bin files, or folder with other files of such records,
@@ -288,25 +281,14 @@ def read_cifar10(paths: dict[str, Path], limits: BaseModel | None = None) -> dic
     """
     (path,) = paths.values()
     if path.is_dir() and not any((path / name).exists() for name in BATCHES):
-        return _read_subset(
-            {file: part for word, part in CIFAR_PARTS.items() for file in sorted(path.glob(f"*{word}*.bin*"))},
-            choose_limits(limits),
-        )
-    with archive.open_files(path, lambda name: name.split("/")[-1] in BATCHES, choose_limits(limits)) as files:
-        contents = {name.split("/")[-1]: stream.read() for name, stream in files}
-    for name in BATCHES:
-        if name not in contents:
-            hint = "cifar10 reads the binary version, cifar-10-binary.tar.gz, and not the pickles of the python version"
-            raise ShapelineError(f"{path}: holds no {name}; {hint}.")
+        files = {file: part for word, part in CIFAR_PARTS.items() for file in sorted(path.glob(f"*{word}*.bin*"))}
+        records = [_parse_records(str(file), archive.read_file(file, choose_limits(limits))) for file in files]
+        rows = {file.name: len(batch) for file, batch in zip(files, records, strict=True)}
+        return _join_batches(records, [*files.values()]) | {"subset": describe_subset(rows, "cifar-10-binary.tar.gz")}
+    hint = "cifar10 reads the binary version, cifar-10-binary.tar.gz, and not the pickles of the python version"
+    contents = archive.read_members(path, BATCHES, choose_limits(limits), hint)
     records = [_parse_records(f"{path}: {name}", contents[name]) for name in BATCHES]
     return _join_batches(records, [TEST if name == BATCHES[-1] else TRAIN for name in BATCHES])
-
-
-def _read_subset(files: dict[Path, int], limits: Limits) -> dict:
-    """Read files of records; files: the part of each."""
-    records = [_parse_records(str(path), archive.read_file(path, limits)) for path in files]
-    rows = {path.name: len(batch) for path, batch in zip(files, records, strict=True)}
-    return _join_batches(records, [*files.values()]) | {"subset": describe_subset(rows, "cifar-10-binary.tar.gz")}
 
 
 def _parse_records(where: str, content: bytes) -> np.ndarray:
@@ -354,7 +336,7 @@ def read_lisa(
     size: list[int] | None = None,
     resize: str = "resize",
     on_decode_error: str = "stop",
-    limits: BaseModel | None = None,
+    limits: Limits | None = None,
 ) -> dict:
     """Return frames (n, 3, 960, 1280) uint8 or of `size`, labels 1 with a green light, the split, and all boxes.
 

@@ -10,21 +10,23 @@ import logging
 import os
 import struct
 import warnings
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 
 from shapeline.datasets import archive
 from shapeline.datasets.archive import DEFAULT_LIMITS, Limits
+from shapeline.datasets.loading import explain_damage
 from shapeline.errors import ShapelineError
+
+log = logging.getLogger(__name__)
 
 FILE = "truth.npz"
 CLIPPED, EMPTY = "boxes_clipped", "boxes_outside_left_out"
-DAMAGE_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 def truth(folder: str | os.PathLike, ids: Iterable[int], labels: Iterable[int]) -> np.ndarray:
@@ -167,17 +169,12 @@ def _read_truth(
 ) -> tuple[dict, np.ndarray, np.ndarray]:
     """Return the arrays of truth.npz, the rows of the ids, and the category of each label (-1 without objects)."""
     folder = Path(folder)
-    again = "delete the folder of the dataset and run again"
-    try:
+    with explain_damage(folder):
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
         stored = {}
         if card.get("truth"):
             with open(folder / FILE, "rb") as stream, np.load(stream, allow_pickle=False) as loaded:
                 stored = dict(loaded)
-    except FileNotFoundError as error:
-        raise ShapelineError(f"{error.filename}: is missing; {again}.") from error
-    except DAMAGE_ERRORS as error:
-        raise ShapelineError(f"{folder / FILE}: damaged ({error}); {again}.") from error
     if not stored:
         raise ShapelineError(
             f"prepared dataset {folder}: where in its records the class is, is not known; use a dataset with regions."
@@ -198,13 +195,24 @@ def _read_truth(
 
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
-KEYS = ("size", "resize", "color", "on_decode_error")  # of a dataset's entry, where its source is images in files
 MODES = {"rgb": "RGB", "grey": "L"}
 GREY, COLOUR, ALPHA = ("L", "1", "LA"), ("RGB", "P", "PA", "RGBA"), ("LA", "PA", "RGBA")
 
 
 class Undecodable(ShapelineError):
     """The content of a file is no whole image."""
+
+
+def decode_or_skip(on_decode_error: str, where: str, content: bytes, **how: Any) -> np.ndarray | None:
+    """Return as `decode` does; None, with a warning, for an image that cannot be decoded under "skip"."""
+    try:
+        return decode(where, content, **how)
+    except Undecodable as error:
+        if on_decode_error == "stop":
+            remedy = "replace or remove it, or set on_decode_error: skip"
+            raise ShapelineError(f"{error}; {remedy}.") from error
+        log.warning("%s, left out", error)
+        return None
 
 
 def decode(
@@ -249,8 +257,6 @@ def decode(
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(np.moveaxis(pixels, 2, 0))
 
 
-log = logging.getLogger(__name__)
-
 MISSING, UNREADABLE, CROPPED = "left_out_missing", "left_out_unreadable", "boxes_cropped_away"
 MAX_NAMED = 10  # of the images left out, in the card
 FARTHEST = 2**31  # pixels: what no image has, and what integers of 64 bits hold
@@ -290,21 +296,20 @@ def read_annotated(
             where, content = f"{path}: {name}", stream.read()
             if boxes[row] is not None:
                 raise ShapelineError(f"{where}: is there twice; remove one.")
-            try:
-                inputs[row] = decode(where, content, size, resize, limits=limits)
-            except Undecodable as error:
-                if on_decode_error == "stop":
-                    raise ShapelineError(f"{error}; replace it, or set on_decode_error: skip.") from error
-                log.warning("%s, left out", error)
+            pixels = decode_or_skip(on_decode_error, where, content, size=size, resize=resize, limits=limits)
+            if pixels is None:
                 unreadable.append(key(name))
                 continue
+            inputs[row] = pixels
             sides = _read_sides(content)
             if annotation.sides not in (None, sides):
                 declared, stored = ("x".join(map(str, pair)) for pair in (annotation.sides, sides))
                 raise ShapelineError(
                     f"{where}: has {stored} pixels and {annotation.where} says {declared}; get it again."
                 )
-            boxes[row], odd = fit_boxes(_read_boxes(annotation, where), sides, size, resize)
+            if any(abs(corner) >= FARTHEST for box in annotation.boxes for corner in box[1:]):
+                raise ShapelineError(f"{where}: {annotation.where} has a box beyond {FARTHEST:,} pixels; get it again.")
+            boxes[row], odd = fit_boxes(annotation.boxes, sides, size, resize)
             counts.update(odd)
             resized += sides != tuple(size)
     decoded = np.array([row for row, marked in enumerate(boxes) if marked is not None], np.int64)
@@ -326,13 +331,6 @@ def read_annotated(
         "odd": dict(counts),
         "notes": notes,
     }
-
-
-def _read_boxes(annotation: Annotation, where: str) -> list:
-    """Return the boxes of an image, whose corners an array can hold."""
-    if any(abs(corner) >= FARTHEST for box in annotation.boxes for corner in box[1:]):
-        raise ShapelineError(f"{where}: {annotation.where} has a box beyond {FARTHEST:,} pixels; get it again.")
-    return annotation.boxes
 
 
 def warn_left_out(path: Path, what: str, names: list[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """A prepared dataset in memory; images stay mapped from their file until rows of them are taken."""
 
+import contextlib
 import hashlib
 import io
 import json
@@ -21,7 +22,18 @@ BLOCK_BYTES = 1 << 24
 CHECKED_BYTES = 1 << 20
 TABLE = "table.parquet"  # the rows of a user's table in their own types
 NAN = "nan"  # of attrs: its columns of objects whose missing cells are NaN
-AGAIN = "delete the folder and run again"
+
+
+@contextlib.contextmanager
+def explain_damage(folder: Path) -> Iterator[None]:
+    """Raise a ShapelineError where a file of a prepared dataset that the block reads is missing or damaged."""
+    again = "delete the folder and run again"
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ShapelineError(f"prepared dataset {folder}: {error.filename} is missing; {again}.") from error
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ShapelineError(f"prepared dataset {folder}: damaged ({error}); {again}.") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,15 +171,13 @@ def _load_rows(
 
     from shapeline.datasets import table
 
-    try:
+    with explain_damage(folder):
         content = (folder / TABLE).read_bytes()
         if hashlib.sha256(content).hexdigest() != digest:
-            raise ValueError("its checksum is another")
+            raise ValueError(f"the checksum of {TABLE} is another")
         frame = pd.read_parquet(io.BytesIO(content))
         for name in frame.attrs.pop(NAN, ()):
             frame[name] = frame[name].where(frame[name].notna(), np.nan)
-    except (OSError, ValueError) as error:
-        raise ShapelineError(f"prepared dataset {folder}: {TABLE} is damaged ({error}); {AGAIN}.") from error
     kept, (cells,) = table.build_table([frame], array and np.dtype(array), categorical)
     return kept, cells
 
@@ -175,8 +185,7 @@ def _load_rows(
 def load(folder: str | os.PathLike) -> Dataset:
     """Read what prepare() wrote. Raises ShapelineError if the folder is missing, damaged or mixed."""
     folder = Path(folder)
-    again = AGAIN
-    try:
+    with explain_damage(folder):
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
         # Opened here because np.load leaves its own file open when the archive is damaged.
         with open(folder / "arrays.npz", "rb") as stream, np.load(stream, allow_pickle=False) as stored:
@@ -186,12 +195,8 @@ def load(folder: str | os.PathLike) -> Dataset:
         rows = card.get("rows") or {part: sum(classes.values()) for part, classes in card["counts"].items()}
         counted = sum(rows.values())
         input_shape, scale, kind = card["input_shape"], card["scale"], card["kind"]
-    except FileNotFoundError as error:
-        raise ShapelineError(f"prepared dataset {folder}: {error.filename} is missing; {again}.") from error
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ShapelineError(f"prepared dataset {folder}: damaged ({error}); {again}.") from error
-    if list(inputs.shape[1:]) != input_shape or not len(inputs) == len(labels) == len(split) == counted:
-        raise ShapelineError(f"prepared dataset {folder}: arrays.npz and card.json disagree; {again}.")
+        if list(inputs.shape[1:]) != input_shape or not len(inputs) == len(labels) == len(split) == counted:
+            raise ValueError("arrays.npz and card.json disagree")
     if kind == "image":
         inputs = StoredImages(inputs, scale)
     else:

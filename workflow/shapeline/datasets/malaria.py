@@ -4,10 +4,9 @@ import json
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from pydantic import BaseModel
 
 from shapeline.datasets import archive, images
-from shapeline.datasets.archive import choose_limits
+from shapeline.datasets.archive import Limits, choose_limits
 from shapeline.datasets.images import Annotation
 from shapeline.datasets.sources import TEST, TRAIN, VALIDATION
 from shapeline.errors import ShapelineError, nearest, shorten_name
@@ -30,7 +29,7 @@ def read(
     resize: str = "resize",
     on_decode_error: str = "stop",
     task: str = "classification",
-    limits: BaseModel | None = None,
+    limits: Limits | None = None,
 ) -> dict:
     """Return slides (n, 3, 1200, 1600) uint8 or of `size`, labels 1 with a trophozoite, the split, and all boxes.
 

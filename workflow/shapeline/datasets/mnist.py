@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel
 
 from shapeline.datasets import archive
 from shapeline.datasets.archive import DEFAULT_LIMITS, Limits
@@ -24,7 +23,7 @@ PARTS = ((0, 150), (2, 50))  # split, and digits of each class
 ACROSS = 20
 
 
-def read(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
+def read(paths: dict[str, Path], limits: Limits | None = None) -> dict:
     """Return images (n, 1, 28, 28) uint8, labels 0..9 and the official split; ShapelineError names file and record."""
     inputs, labels, split = [], [], []
     for part, prefix in ((0, "train"), (2, "t10k")):
@@ -78,21 +77,10 @@ def read_small(paths: dict[str, Path]) -> dict:
     with Image.open(SHEET) as image:
         sheet = np.asarray(image)
     digits = sheet.reshape(-1, SIDE, ACROSS, SIDE).swapaxes(1, 2).reshape(-1, 1, SIDE, SIDE)
-    runs = [(part, label, count) for part, count in PARTS for label in range(len(SHOWN))]  # as build_sheet puts them
+    runs = [(part, label, count) for part, count in PARTS for label in range(len(SHOWN))]
     parts, labels, counts = zip(*runs, strict=True)
     return {
         "inputs": digits,
         "labels": np.repeat(labels, counts),
         "split": np.repeat(np.array(parts, np.uint8), counts),
     }
-
-
-def build_sheet(records: dict) -> np.ndarray:
-    """Return the digits of the sheet as one image (rows of 28, 20 times 28) uint8. records: what `read` returns."""
-    chosen = [
-        np.flatnonzero((records["split"] == part) & (records["labels"] == label))[:count]
-        for part, count in PARTS
-        for label in SHOWN
-    ]
-    digits = records["inputs"][np.concatenate(chosen), 0]
-    return digits.reshape(-1, ACROSS, SIDE, SIDE).swapaxes(1, 2).reshape(-1, ACROSS * SIDE)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shapeline.datasets import folders, images, text, tokenizer
-from shapeline.datasets.checks import JobDataset, choose_classes, read_entry, refuse_classes, refuse_text_settings
+from shapeline.datasets.checks import (
+    JobDataset,
+    choose_classes,
+    read_entry,
+    refuse,
+    refuse_classes,
+    refuse_text_settings,
+)
 from shapeline.datasets.loading import NAN, TABLE
 from shapeline.datasets.records import check_records, check_texts, read_official, read_own
 from shapeline.datasets.registry import Source, adapt_to_task, find_source
@@ -81,16 +88,12 @@ def _split_records(content: dict, dataset: JobDataset) -> tuple[np.ndarray, bool
     if split is None:
         split = np.zeros(len(labels), np.uint8)
         split[_hold_out(strata, split == TRAIN, dataset.test, dataset.seed, "test")] = TEST
-    elif not dataset.is_default("test"):
-        raise ShapelineError(
-            f"dataset key 'test': source '{dataset.source}' returns its own split; remove the key, or set split: drawn."
-        )
+    else:
+        refuse(dataset, ["test"], f"source '{dataset.source}' returns its own split, which split: drawn replaces")
     if not (split == VALIDATION).any():
         split[_hold_out(strata, split == TRAIN, dataset.validation, dataset.seed, "validation")] = VALIDATION
-    elif not dataset.is_default("validation"):
-        raise ShapelineError(
-            f"dataset key 'validation': source '{dataset.source}' returns its own validation part; remove it."
-        )
+    else:
+        refuse(dataset, ["validation"], f"source '{dataset.source}' returns its own validation part")
     return split, has_split
 
 

@@ -1,6 +1,7 @@
 """The parts of a dataset, the paths that name them, and functions by name: a user's, or one that a registry names."""
 
 import ast
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -8,7 +9,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.machinery import SourceFileLoader
@@ -30,6 +31,12 @@ def describe_subset(rows: dict[str, int], official: str) -> str:
 def names_function(text: str) -> bool:
     """Return whether the text is of the form path/to/file.py:function, whatever the function's name."""
     return ".py:" in text
+
+
+def split_function(text: str) -> tuple[str, str]:
+    """Return the file and the name of "path/to/file.py:function"."""
+    file, _, name = text.rpartition(":")
+    return file, name
 
 
 def is_address(mirror: str) -> bool:
@@ -66,7 +73,7 @@ def _refuse_long(path: str) -> None:
 def user_function(text: str) -> Callable:
     """Return the function of "path/to/file.py:function", which may import modules beside it; ShapelineError if missing.
     Errors inside the user's file pass with their traceback."""
-    file, _, name = text.rpartition(":")
+    file, name = split_function(text)
     if not file.endswith(".py") or not name.isidentifier():
         raise ShapelineError(f"source '{text}': is not understood; write a custom source as path/to/file.py:function.")
     path = expand(file)
@@ -116,7 +123,7 @@ def _is_other_user_file(loaded: Path, file: Path) -> bool:
 
 def source_files(reference: str) -> list[str]:
     """Return the file of "path/to/file.py:function" and what it imports from beside it."""
-    file = expand(reference.rpartition(":")[0])
+    file = expand(split_function(reference)[0])
     return [str(file), *sorted(map(str, local_imports(file).values()))]
 
 
@@ -148,21 +155,16 @@ def _list_imports(file: Path, package: str) -> tuple[str, ...]:
 @cache
 def _list_names(file: Path, _changed: int, package: str) -> list[tuple[str, ...]]:
     """Return the full names in the import statements of a file; what is imported from a module may be one too."""
-    return list(_parse_imports(file, package))
-
-
-def _parse_imports(file: Path, package: str) -> Iterator[tuple[str, ...]]:
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # the job that runs it says so
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (tuple(alias.name.split(".")) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
-            base = [*filter(None, above), *(node.module.split(".") if node.module else [])]
-            yield from ((*base, alias.name) for alias in node.names)
+    names = []
+    with contextlib.suppress(SyntaxError, ValueError):  # the job that runs it says so
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Import):
+                names += [tuple(alias.name.split(".")) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+                base = [*filter(None, above), *(node.module.split(".") if node.module else [])]
+                names += [(*base, alias.name) for alias in node.names]
+    return names
 
 
 def _find_file(name: str, roots: tuple[Path, ...]) -> Path | None:
@@ -193,7 +195,7 @@ class Call:
 
 def resolve(reference: str) -> Call:
     """Return the function named by "module:function" or "path/to/file.py:function"."""
-    module, name = reference.rsplit(":", 1)
+    module, name = split_function(reference)
     is_file = module.endswith(".py")
     function = user_function(reference) if is_file else getattr(importlib.import_module(module), name)
     return Call(function, tuple(inspect.signature(function).parameters))
@@ -204,7 +206,7 @@ DESIGN_ARGUMENTS = ("d", "shape", "graph", "budget", "seed")
 
 def list_arguments(reference: str) -> dict[str, bool]:
     """Return the arguments of "file.py:function", and whether each is required, without running the file."""
-    file, _, name = reference.rpartition(":")
+    file, name = split_function(reference)
     path = expand(file)
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))

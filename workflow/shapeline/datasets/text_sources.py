@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
-from pydantic import BaseModel
 
 from shapeline.datasets import archive
-from shapeline.datasets.archive import choose_limits
+from shapeline.datasets.archive import Limits, choose_limits
 from shapeline.datasets.sources import TEST, TRAIN, describe_subset
 from shapeline.errors import ShapelineError
 
@@ -29,7 +28,7 @@ POLARITY_FILES = ("rt-polarity.neg", "rt-polarity.pos")
 YAHOO_COLUMNS = ("class", "question title", "question content", "best answer")
 
 
-def read_agnews(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
+def read_agnews(paths: dict[str, Path], limits: Limits | None = None) -> dict:
     """Return AG News (Zhang, Zhao & LeCun 2015): title and description joined, and the official split.
 
     Without train.csv no split, and a note of it; train.csv may be a file of some rows. Raises ShapelineError.
@@ -51,7 +50,7 @@ def read_agnews(paths: dict[str, Path], limits: BaseModel | None = None) -> dict
     return records
 
 
-def read_imdb(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
+def read_imdb(paths: dict[str, Path], limits: Limits | None = None) -> dict:
     """Return the labelled reviews of Maas et al. (2011) and the official split, breaks as spaces.
 
     Order: training first, negative first, then by name. paths: official file name -> .tar.gz or folder. Raises
@@ -77,31 +76,23 @@ def _locate_review(name: str) -> tuple[int, int, str] | None:
     return (WORDS[part], IMDB_CLASSES[folder], file) if known else None
 
 
-def read_polarity(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
+def read_polarity(paths: dict[str, Path], limits: Limits | None = None) -> dict:
     """Return sentences of Pang & Lee (2005), negative first, without a split; in UTF-8 or Windows-1252."""
     (path,) = paths.values()
-    sentences_of = {}
-    with archive.open_files(path, lambda name: name.split("/")[-1] in POLARITY_FILES, choose_limits(limits)) as files:
-        for name, stream in files:
-            content = stream.read()
-            try:
-                sentences = content.decode("utf-8")
-            except UnicodeDecodeError:
-                sentences = content.decode("cp1252", "surrogateescape")
-            # Not splitlines(), which also breaks at characters inside a sentence.
-            sentences_of[name.split("/")[-1]] = [line.strip() for line in sentences.split("\n")]
+    contents, texts, counts = archive.read_members(path, POLARITY_FILES, choose_limits(limits)), [], []
     for name in POLARITY_FILES:
-        if name not in sentences_of:
-            raise ShapelineError(f"{path}: holds no {name}, which polarity needs; get it again.")
-        if sentences_of[name][-1] == "":
-            sentences_of[name].pop()  # what follows the last line's end
-    return {
-        "texts": [sentence for name in POLARITY_FILES for sentence in sentences_of[name]],
-        "labels": np.repeat(np.arange(2), [len(sentences_of[name]) for name in POLARITY_FILES]),
-    }
+        try:
+            text = contents[name].decode("utf-8")
+        except UnicodeDecodeError:
+            text = contents[name].decode("cp1252", "surrogateescape")
+        # Not splitlines(), which also breaks at characters inside a sentence.
+        sentences = [line.strip() for line in text.split("\n")]
+        texts += sentences if sentences[-1] else sentences[:-1]  # without what follows the last line's end
+        counts.append(len(texts) - sum(counts))
+    return {"texts": texts, "labels": np.repeat(np.arange(2), counts)}
 
 
-def read_yahoo(paths: dict[str, Path], limits: BaseModel | None = None) -> dict:
+def read_yahoo(paths: dict[str, Path], limits: Limits | None = None) -> dict:
     """Return Yahoo! Answers (Zhang, Zhao & LeCun 2015): title, question and answer joined, training first.
 
     paths: official file name -> .tgz, folder, or folder with files named "train" and "test". Raises ShapelineError.

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.datasets import folders, text
+from shapeline.datasets.loading import explain_damage
 from shapeline.datasets.sources import expand, user_function
 from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError, first_line, name_type
@@ -361,16 +362,12 @@ def _read_column(folder: Path, ids: Iterable[int], column: str) -> list:
     import pyarrow.parquet
 
     ids, file = [int(record) for record in ids], folder / "documents.parquet"
-    try:
+    with explain_damage(folder):
         if column not in pyarrow.parquet.read_schema(file).names:
             raise ShapelineError(
                 f"{file}: the ground-truth words of this dataset are not known; remove the metric that needs them."
             )
         table = pyarrow.parquet.read_table(file, columns=["id", column], filters=[("id", "in", set(ids))])
-    except FileNotFoundError as error:
-        raise ShapelineError(f"{file}: is missing; delete the folder of the dataset and run again.") from error
-    except (OSError, ValueError) as error:
-        raise ShapelineError(f"{file}: damaged ({error}); delete the folder of the dataset and run again.") from error
     by_id = dict(zip(table["id"].to_pylist(), table[column].to_pylist(), strict=True))
     for record in ids:
         if record not in by_id:

@@ -289,6 +289,26 @@ def find_framework(model: Any) -> str | None:
     return None
 
 
+def check_n_outputs(source: str, count: int, known: dict[str, Any], task: str) -> None:
+    """Raise ShapelineError unless the network of a file gives a score per class of the dataset, or one number."""
+    if task == "regression":
+        if count != 1:
+            raise ShapelineError(f"models: {source} gives {count} numbers a row; a regression model gives one")
+    elif (classes := max(count, 2)) != len(known["classes"]):
+        raise ShapelineError(
+            f"models: {source} has {classes} classes and the dataset {len(known['classes'])}; give a model of these"
+        )
+
+
+def refuse_categories(source: str, names: Sequence[str]) -> None:
+    """Raise ShapelineError if there are columns, of these names, that hold categories where a model takes numbers."""
+    if names:
+        raise ShapelineError(
+            f"models: {source} takes numbers and column '{names[0]}' holds categories; encode it in the file, or save "
+            "a pipeline with skops that was fitted on a data frame"
+        )
+
+
 COUNTS = (5, 7)  # rows that a model is tried on: it must answer for each, however many there are
 # The rows that a model takes, of rows (n, channels, height, width).
 ORDERS = {

@@ -10,7 +10,7 @@ import logging
 import platform
 import re
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from shapeline.models.classifier import (
     start_card,
 )
 from shapeline.models.pipeline_file import digest_training_rows
-from shapeline.models.registry import ARCHITECTURES, READERS, find_kind, find_suffix
+from shapeline.models.registry import ARCHITECTURES, READERS, JobModel, find_kind
 from shapeline.versions import list_imported
 
 log = logging.getLogger(__name__)
@@ -97,24 +97,26 @@ def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes
     return Classifier(framework, architecture, module, complete.get("classes"), complete, task=task, outputs=outputs)
 
 
-def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
+def for_dataset(settings: Mapping[str, Any] | JobModel, card: dict[str, Any]) -> Classifier:
     """Return a new classifier for a dataset, from a model's settings (architecture or source, sizes, seed) and its
     card.
 
     What the card knows is given to builders that take it, unless sizes say otherwise. Raises ShapelineError.
     """
-    _check_several(settings, card)
-    if find_kind(settings.get("source"), settings.get("framework")):
-        return load_ready(settings, card)
-    architecture, framework = settings.get("architecture") or settings["source"], settings.get("framework", "torch")
+    entry = registry.read_entry(settings)
+    if problem := registry.find_task_problem(entry, card.get("task")):
+        raise ShapelineError(f"models: dataset '{card.get('name')}' {problem}")
+    if entry.kind:
+        return load_ready(entry, card)
+    architecture, framework = entry.architecture or entry.source, entry.framework or "torch"
     _check_records(architecture, card)
     accepted = _list_sizes(_find_builder(architecture, framework))
     known = _read_sizes(card, accepted)
     if architecture in ARCHITECTURES:
         _check_inputs(architecture, card, accepted, known)
-    sizes = {name: size for name, size in known.items() if name in accepted} | settings.get("sizes", {})
-    classifier = build(architecture, framework, seed=settings.get("seed", 0), **sizes)
-    classifier.outputs = settings.get("outputs") or classifier.outputs
+    sizes = {name: size for name, size in known.items() if name in accepted} | entry.sizes
+    classifier = build(architecture, framework, seed=entry.seed, **sizes)
+    classifier.outputs = entry.outputs or classifier.outputs
     if architecture not in ARCHITECTURES:
         adapters.check_inputs(classifier.module)
         classifier = adapters.fit_to_shape(classifier, tuple(card["input_shape"]))
@@ -122,17 +124,6 @@ def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
     classifier.task = card.get("task") or TASK
     classifier.vocabulary_digest = card.get("vocabulary_digest")
     return classifier
-
-
-def _check_several(settings: dict[str, Any], card: dict[str, Any]) -> None:
-    """Raise ShapelineError if a record has several labels and the model is not of torch."""
-    if card.get("task") != "multilabel":
-        return
-    if find_suffix(settings.get("source")) or settings.get("framework", "torch") != "torch":
-        raise ShapelineError(
-            f"models: several labels per record need torch, and '{card.get('name')}' has them; set "
-            "framework: torch, with an architecture or a function of your own"
-        )
 
 
 def _check_records(architecture: str, card: dict[str, Any]) -> None:
@@ -231,13 +222,14 @@ FITTED = "by `shapeline init`, on the training rows"
 FITTED_OTHERWISE = "by `shapeline init`, on another table or split, so that the accuracy may be too high"
 
 
-def load_ready(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
+def load_ready(settings: Mapping[str, Any] | JobModel, card: dict[str, Any]) -> Classifier:
     """Return the classifier in the file that settings name, for a card's dataset. Raises ShapelineError."""
-    source, kind = settings["source"], find_kind(settings["source"], settings.get("framework"))
+    entry = registry.read_entry(settings)
+    source, kind = entry.source, entry.kind
     if kind == "folder":
-        return importlib.import_module(READERS[kind]).for_dataset(settings, card)
+        return importlib.import_module(READERS[kind]).for_dataset(source, card)
     function = kind == "function"
-    path = expand(source.rpartition(":")[0] if function else source)
+    path = expand(sources.split_function(source)[0] if function else source)
     if not path.is_file():
         raise ShapelineError(f"models: there is no file {path}; paths start at the folder of the run")
     known = {
@@ -249,8 +241,8 @@ def load_ready(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
         **({} if card.get("has_channels", True) else {"has_channels": False}),
         # Of a tokenizer defined by the user.
         **({"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}),
-        "trusted": sorted(settings.get("trusted_types", ())),
-        **({"outputs": settings["outputs"]} if settings.get("outputs") else {}),
+        "trusted": sorted(entry.trusted_types or ()),
+        **({"outputs": entry.outputs} if entry.outputs else {}),
     }
     classifier = _load_file(source, kind, path.read_bytes(), known, card.get("task") or "classification")
     classifier.vocabulary_digest = card.get("vocabulary_digest")  # the documents are cut for it, so they are its own

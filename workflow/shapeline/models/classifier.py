@@ -178,11 +178,7 @@ def backend(framework: str) -> ModuleType:
 
 def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """Return a function's predictions (n, 1) float64. Raises ShapelineError for another shape."""
-    returned = detach(call(function, inputs, name))
-    try:
-        predictions = _convert_to_reals(returned)
-    except (TypeError, ValueError) as error:
-        raise reject_predictions(name, len(inputs), f"{type(returned).__name__} ({error})") from error
+    predictions = _call_for_numbers(function, inputs, name)
     if predictions.shape not in ((len(inputs),), (len(inputs), 1)):
         raise reject_predictions(name, len(inputs), f"shape {predictions.shape}")
     return predictions.reshape(-1, 1)
@@ -209,14 +205,18 @@ def call(function: Callable[[Any], Any], inputs: Any, name: str, what: str = "ro
         raise ModelFailure(f"model '{name}' fails on {len(inputs)} {what}: {reason}; {remedy}") from error
 
 
-def _convert_to_reals(returned: Any) -> np.ndarray:
-    """Return outputs as float64, with NaN for masked numbers. Raises TypeError for complex numbers."""
-    if returned is None:
-        raise TypeError("nothing was returned")
-    array = np.ma.asarray(returned) if np.ma.isMaskedArray(returned) else np.asarray(returned)
-    if array.dtype.kind == "c":
-        raise TypeError("they are complex")
-    array = array.astype(np.float64, copy=False)
+def _call_for_numbers(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
+    """Return a function's outputs as float64, with NaN for masked numbers. Raises ShapelineError for others."""
+    returned = detach(call(function, inputs, name))
+    try:
+        array = np.ma.asarray(returned) if np.ma.isMaskedArray(returned) else np.asarray(returned)
+        if returned is None or array.dtype.kind == "c":
+            raise TypeError("nothing was returned" if returned is None else "they are complex")
+        array = array.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise ShapelineError(
+            f"model '{name}': gave {type(returned).__name__}, no array of numbers ({error}); return an array of numbers"
+        ) from error
     return array.filled(np.nan) if np.ma.isMaskedArray(array) else array
 
 
@@ -266,13 +266,7 @@ def function_log_probs(function: Callable[[np.ndarray], Any], inputs: np.ndarray
 
 def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """Return a function's probabilities (n, classes) float64. Raises ShapelineError for a wrong shape, range or sum."""
-    returned = detach(call(function, inputs, name))
-    try:
-        probabilities = _convert_to_reals(returned)
-    except (TypeError, ValueError) as error:
-        raise ShapelineError(
-            f"model '{name}': gave {type(returned).__name__}, no array of numbers ({error}); return an array of numbers"
-        ) from error
+    probabilities = _call_for_numbers(function, inputs, name)
     shape = probabilities.shape
     if probabilities.ndim == 2 and shape[1] == 1:
         probabilities = probabilities[:, 0]

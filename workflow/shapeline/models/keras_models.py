@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import ShapelineError, first_line, name_type
-from shapeline.models.adapters import find_order
+from shapeline.models.adapters import check_n_outputs, find_order
 from shapeline.models.classifier import PREPARED, avoid_triton_crash, check_outputs
 from shapeline.models.onnx_graph import FILE, Refused, check_size
 from shapeline.threads import count_processors
@@ -612,23 +612,12 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
     if order is None:
         raise ShapelineError(f"models: {source} takes inputs of shape {wanted}, and the dataset's have {shape}")
     outputs = inner.output_shape[-1] if len(inner.output_shape) > 1 else 1
-    if task == "regression":
-        if outputs != 1:
-            raise ShapelineError(f"models: {source} gives {outputs} numbers a row; a regression model gives one")
-        return Ready(_arrange(inner, order), "", content)
-    stripped = "" if known.get("outputs") == "logits" else _remove_last_activation(inner)
+    plain = task == "regression" or known.get("outputs") == "logits"
+    stripped = "" if plain else _remove_last_activation(inner)
     if stripped == "sigmoid" and outputs != 1:
         raise ShapelineError(f"models: {source} ends in {outputs} sigmoids; give one for two classes, or a softmax")
-    classes = 2 if outputs == 1 else outputs
-    if classes != len(known["classes"]):
-        raise ShapelineError(
-            f"models: {source} has {classes} classes and the dataset {len(known['classes'])}; give a model of these"
-        )
-    return Ready(_arrange(inner, order), stripped, content)
-
-
-def _arrange(inner: keras.Model, order: str) -> keras.Model:
-    return inner if order == "channels_first" else Arranged(inner, order)
+    check_n_outputs(source, outputs, known, task)
+    return Ready(inner if order == "channels_first" else Arranged(inner, order), stripped, content)
 
 
 def _remove_last_activation(inner: keras.Model) -> str:

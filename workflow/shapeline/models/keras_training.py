@@ -14,14 +14,15 @@ from shapeline.memory import halve
 from shapeline.models import architectures, keras_models
 from shapeline.models.classifier import Classifier, r_squared
 from shapeline.models.keras_models import keras, tf, threads  # noqa: F401 (training asks for the threads)
-from shapeline.models.training import MOMENTUM, Settings, variance
+from shapeline.models.registry import Training
+from shapeline.models.training import MOMENTUM, variance
 
 
 @contextlib.contextmanager
 def trainer(
     classifier: Classifier,
     train: tuple[np.ndarray, np.ndarray],
-    settings: Settings,
+    settings: Training,
     seed: int,
     device: str,
     initialise: bool,
@@ -35,7 +36,7 @@ def trainer(
 class Trainer:
     """Steps on, and measurements of, a classifier's module."""
 
-    def __init__(self, classifier: Classifier, inputs: np.ndarray, labels: np.ndarray, settings: Settings):
+    def __init__(self, classifier: Classifier, inputs: np.ndarray, labels: np.ndarray, settings: Training):
         self.classifier, self.inputs, self.labels = classifier, inputs, labels
         self.module = module = classifier.module
         self.variance = variance(labels) if labels.dtype.kind == "f" else None  # of a regression

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.errors import ShapelineError, describe_missing, is_installed
-from shapeline.models.adapters import ORDERS, find_order
+from shapeline.models.adapters import ORDERS, check_n_outputs, find_order, refuse_categories
 from shapeline.models.classifier import classify_outputs
 from shapeline.models.onnx_graph import Refused, open_session
 
@@ -57,26 +57,14 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
     Known `outputs`, or the outputs of noise, decide whether they are logits. Raises ShapelineError.
     """
     session = _open_session(source, content)
-    coded = [column["name"] for column in known.get("columns") or () if "values" in column]
-    if coded:
-        raise ShapelineError(
-            f"models: {source} takes numbers and column '{coded[0]}' holds categories; encode it in the file, or save "
-            "a pipeline that does with skops"
-        )
+    refuse_categories(source, [column["name"] for column in known.get("columns") or () if "values" in column])
     dtype, order = _match_input(source, session, tuple(known["input_shape"]))
     network = Network(content, session, dtype, order, _find_output(source, session))
     outputs = np.concatenate([network.outputs(rows) for rows in _sample_noise(known, dtype)])
     count, outputs = outputs.shape[1], outputs[np.isfinite(outputs).all(1)]
+    check_n_outputs(source, count, known, task)
     if task == "regression":
-        if count != 1:
-            raise ShapelineError(f"models: {source} gives {count} numbers a row; a regression model gives one")
         return network
-    classes = 2 if count == 1 else count
-    if classes != len(known["classes"]):
-        raise ShapelineError(
-            f"models: {source} has {classes} classes and the dataset {len(known['classes'])}"
-            "; give a model of these classes"
-        )
     kind = known.get("outputs") or classify_outputs(outputs, source)
     last = "" if kind == "probabilities" else "sigmoid" if count == 1 else "softmax"
     log.info("%s: its outputs are taken for %s", source, kind)

@@ -25,6 +25,7 @@ from shapeline.models.adapters import (
     find_fitted_columns,
     find_probabilities,
     find_width,
+    refuse_categories,
     unwrap_booster,
 )
 from shapeline.models.classifier import Classifier, detach
@@ -106,12 +107,8 @@ def _load_pipeline(source: str, content: bytes, known: dict[str, Any], task: str
     """Return the pipeline in a .skops file's bytes; known: also trusted types."""
     estimator = load_estimator(source, content, known["trusted"])
     check_columns(source, estimator, [column["name"] for column in known["columns"]])
-    for column in known["columns"] if find_columns(estimator) is None else ():
-        if "values" in column:
-            raise ShapelineError(
-                f"models: {source} was made from arrays and column '{column['name']}' holds categories; fit it on a "
-                "data frame"
-            )
+    if find_columns(estimator) is None:
+        refuse_categories(source, [column["name"] for column in known["columns"] if "values" in column])
     ask = _find_predict if task == "regression" else _order_probabilities
     return Pipeline(content, known["columns"], estimator, ask(source, estimator, known["classes"]))
 
@@ -275,13 +272,13 @@ def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:
     named = find_columns(estimator)
     if named is not None and hasattr(estimator, "get_cat_feature_indices"):
         return
-    for column in columns:
-        known = named is None or column["name"] in find_fitted_columns(estimator, [each["name"] for each in columns])
-        if known and ("values" in column if named is None else column["type"] in ("text", "category")):
-            raise ShapelineError(
-                f"models: {source} takes numbers and column '{column['name']}' holds categories; encode it in the "
-                "file, or save a pipeline that does with skops"
-            )
+    if named is None:
+        coded = [column["name"] for column in columns if "values" in column]
+    else:
+        fitted = find_fitted_columns(estimator, [column["name"] for column in columns])
+        texts = [column["name"] for column in columns if column["type"] in ("text", "category")]
+        coded = [name for name in texts if name in fitted]
+    refuse_categories(source, coded)
 
 
 def _order_classes(source: str, labels: Any, classes: list[str], by_number: bool = False) -> list[int]:

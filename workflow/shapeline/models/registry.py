@@ -1,36 +1,29 @@
 """The registry of architectures: what is known of each before a framework is imported."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from shapeline.datasets.entries import Positive, Strict
+from shapeline.datasets.entries import MODEL_FILE, Positive, Strict, parse
 from shapeline.datasets.folders import names_folder
 from shapeline.datasets.sources import names_function
 from shapeline.errors import describe_missing, is_installed
 
 Precision = Literal["float32", "bfloat16"]
-FRAMEWORKS = {
-    ".skops": "function",
-    ".keras": "tensorflow",
-    ".onnx": "function",
-    "function": "function",
-    "folder": "torch",
-}
 # Boosted trees in the files of their own package: what reads each.
 BOOSTED = {".json": "xgboost", ".ubj": "xgboost", ".txt": "lightgbm", ".cbm": "catboost"}
-FRAMEWORKS |= dict.fromkeys(BOOSTED, "function")
-# By name, so that a process imports no other framework.
-READERS = {
-    ".skops": "shapeline.models.pipeline_file",
-    ".keras": "shapeline.models.keras_models",
-    ".onnx": "shapeline.models.onnx_file",
-    "function": "shapeline.models.pipeline_file",
-    "folder": "shapeline.models.transformer_models",
-    **dict.fromkeys(BOOSTED, "shapeline.models.pipeline_file"),
+# Of each kind of trained model its framework, and what reads it, by name, so that a process imports no other framework.
+READY = {
+    ".keras": ("tensorflow", "keras_models"),
+    ".onnx": ("function", "onnx_file"),
+    "folder": ("torch", "transformer_models"),
+    **dict.fromkeys((".skops", "function", *BOOSTED), ("function", "pipeline_file")),
 }
+FRAMEWORKS = {kind: framework for kind, (framework, _) in READY.items()}
+READERS = {kind: f"shapeline.models.{module}" for kind, (_, module) in READY.items()}
 ESTIMATORS = (".skops", *BOOSTED)  # what tree_shap can look into
 
 
@@ -105,6 +98,73 @@ ARCHITECTURES: dict[str, Architecture] = {
         "text", 2_500, 400, windows=16, unit="word", smallest={"length": (3, "it reads three words at a time")}
     ),
 }
+
+
+class Model(Strict):
+    dataset: str | None = Field(
+        None, description="Name of the dataset that the model is trained on; needed but for task: generation."
+    )
+    task: Literal["generation"] | None = Field(
+        None, description="generation: the source is path/to/folder of a language model, whose answers are explained."
+    )
+    max_tokens: Positive = Field(64, description="task: generation: tokens of the model's own answer at most.")
+    architecture: Literal[*ARCHITECTURES] | None = Field(
+        None, description="A network of the package; not together with source."
+    )
+    source: str | None = Field(
+        None,
+        pattern=MODEL_FILE,
+        description="path/to/file.py:function that builds a torch module or a Keras model; or a trained model: a "
+        "scikit-learn pipeline in a .skops file, a .keras or .onnx file, boosted trees of XGBoost "
+        "(.json, .ubj), LightGBM (.txt) or CatBoost (.cbm), path/to/folder of a text or image "
+        "classifier of transformers, or with framework: function a path/to/file.py:function of rows.",
+    )
+    trusted_types: list[str] | None = Field(
+        None, min_length=1, description=".skops: allowed types beyond scikit-learn's usual ones."
+    )
+    framework: Literal["torch", "tensorflow", "function"] | None = Field(
+        None,
+        description="Default: tensorflow for text architectures, torch for others. function: the source is the "
+        "model itself, from rows to probabilities or predictions.",
+    )
+    outputs: Literal["logits", "probabilities"] | None = Field(
+        None, description="Output of a custom network, or of a .keras or .onnx file; detected by default."
+    )
+    sizes: dict[str, int | float | list[int]] = Field(
+        {}, description="Sizes that differ from the architecture's defaults."
+    )
+    weights: str | None = Field(
+        None,
+        description="Initial weights: imagenet (resnet18), or a .pt, .pth (a state dict) or .safetensors file with the"
+        " architecture's names; $VARIABLES expand.",
+    )
+    training: Training = Field(Training(), description="Training options that differ from the architecture's defaults.")
+
+    @property
+    def kind(self) -> str | None:
+        return find_kind(self.source, self.framework)
+
+
+class JobModel(Model):
+    """A model's entry with what the settings of a job add to it."""
+
+    seed: int = 0
+    code: str | None = None
+    versions: dict[str, Any] | None = None
+
+
+def read_entry(settings: Mapping[str, Any] | JobModel) -> JobModel:
+    """Return the checked entry of a model from a mapping of its keys. Raises ShapelineError for its first mistake."""
+    return settings if isinstance(settings, JobModel) else parse(JobModel, settings, "model key '{key}'")
+
+
+def find_task_problem(model: Model, task: str | None) -> str:
+    """Return why a model cannot be of the task of a dataset, "" if it can."""
+    framework = ARCHITECTURES[model.architecture].framework if model.architecture else "torch"
+    if task != "multilabel" or (not model.kind and (model.framework or framework) == "torch"):
+        return ""
+    remedy = "give a function that builds one" if model.kind else "set framework: torch"
+    return f"has several labels per record, which needs torch; {remedy}"
 
 
 def find_suffix(source: str | None) -> str | None:

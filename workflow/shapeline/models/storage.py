@@ -17,7 +17,7 @@ from shapeline.errors import ShapelineError, reported_extras
 from shapeline.files import atomic, read_document
 from shapeline.models import adapters, architectures
 from shapeline.models.architectures import build, is_named
-from shapeline.models.classifier import FRAMEWORKS, Classifier, backend
+from shapeline.models.classifier import FRAMEWORKS, TASK, Classifier, backend
 from shapeline.models.onnx_graph import FILE, TOLERANCE, Refused, load_graph
 from shapeline.threads import count_allowed
 
@@ -27,6 +27,7 @@ Arrays = Mapping[str, np.ndarray]
 log = logging.getLogger(__name__)
 EXPORTERS = {"torch": "shapeline.models.torch_models", "tensorflow": "shapeline.models.keras_models"}
 VERIFIED = 32  # rows
+OPTIONAL = {"task": TASK, "outputs": "logits", "order": None, "vocabulary_digest": None}  # metadata, by default
 
 
 @reported_extras("models.save")
@@ -41,14 +42,13 @@ def save(classifier: Classifier, path: str | Path) -> None:
         "classes": classifier.n_classes,
         "sizes": classifier.sizes,
     }
-    if classifier.task != "classification":
-        metadata["task"] = classifier.task
-    if classifier.framework in FRAMEWORKS and classifier.outputs != "logits":
-        metadata["outputs"] = classifier.outputs
-    if order := adapters.order_of(classifier.module):
-        metadata["order"] = order
-    if classifier.vocabulary_digest is not None:
-        metadata["vocabulary_digest"] = classifier.vocabulary_digest
+    optional = {
+        "task": classifier.task,
+        "outputs": classifier.outputs if classifier.framework in FRAMEWORKS else "logits",
+        "order": adapters.order_of(classifier.module),
+        "vocabulary_digest": classifier.vocabulary_digest,
+    }
+    metadata |= {key: value for key, value in optional.items() if value != OPTIONAL[key]}
     arrays = (
         architectures.collect_arrays(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
     )
@@ -152,10 +152,7 @@ def read_weights(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "architecture": stored["architecture"],
         "classes": json.loads(stored["classes"]),
         "sizes": json.loads(stored["sizes"]),
-        "vocabulary_digest": json.loads(stored.get("vocabulary_digest", "null")),
-        "task": json.loads(stored.get("task", '"classification"')),
-        "order": json.loads(stored.get("order", "null")),
-        "outputs": json.loads(stored.get("outputs", '"logits"')),
+        **{key: json.loads(stored[key]) if key in stored else default for key, default in OPTIONAL.items()},
         "digest": stored.get("digest"),  # of the arrays
     }, arrays
 

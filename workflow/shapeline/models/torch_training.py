@@ -21,8 +21,9 @@ from shapeline.files import atomic
 from shapeline.memory import halve
 from shapeline.models import torch_models
 from shapeline.models.classifier import Classifier, r_squared
+from shapeline.models.registry import Training
 from shapeline.models.storage import tensors
-from shapeline.models.training import MOMENTUM, Settings, variance
+from shapeline.models.training import MOMENTUM, variance
 
 AXES = {"flip_horizontal": 3, "flip_vertical": 2}  # of images (n, channels, height, width)
 # What torch.load raises for a file that is damaged or no file of torch's, besides refusing what is not a tensor.
@@ -34,7 +35,7 @@ UNREADABLE += (struct.error, AssertionError)
 def trainer(
     classifier: Classifier,
     train: tuple[np.ndarray, np.ndarray],
-    settings: Settings,
+    settings: Training,
     seed: int,
     device: str,
     initialise: bool,
@@ -51,7 +52,7 @@ def trainer(
 class Trainer:
     """Steps on, and measurements of, a classifier's module."""
 
-    def __init__(self, classifier: Classifier, inputs: np.ndarray, labels: np.ndarray, settings: Settings):
+    def __init__(self, classifier: Classifier, inputs: np.ndarray, labels: np.ndarray, settings: Training):
         self.classifier, self.device = classifier, torch_models.find_device(classifier.module)
         self.module = module = classifier.module
         # Images stay as they are stored until a step takes some: as float32 they are four times as large.

@@ -4,7 +4,6 @@ A step and a measurement differ between frameworks and are in torch_training and
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import importlib
 import json
@@ -12,7 +11,7 @@ import logging
 import math
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,53 +36,35 @@ PREDICTION_BATCH = 64  # images in memory at a time
 TRAINERS = {"torch": "shapeline.models.torch_training", "tensorflow": "shapeline.models.keras_training"}
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Options of training.
-
-    `schedule` "cosine" reduces the learning rate to 0 over all steps, "halving" halves it every 3 epochs (Zhang et al.
-    2015), "step" multiplies it by `step` every `step_epochs` (Teneggi et al. 2021), "none" keeps it constant.
-    `optimizer`: adam, rmsprop, or sgd with momentum 0.9. `weight_decay` adds that multiple of every weight to its
-    gradient. `augment`: random flips of every training image in every epoch. `patience`: training ends after so many
-    epochs without improvement. `precision`: float32 or bfloat16 for products in a step, not for weights and measures.
-    """
-
-    epochs: int = 20
-    batch: int = 64
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    schedule: str = "cosine"
-    step: float = 0.2
-    step_epochs: int = 10
-    optimizer: str = "adam"
-    augment: Sequence[str] = ()
-    patience: int | None = None
-    precision: str = "float32"
-
-
+# Options of `models.registry.Training` where neither the user nor the architecture has others: the schedule "cosine"
+# lowers the learning rate to 0 over all steps (Zhang et al. 2015 halve it, Teneggi et al. 2021 take steps), sgd has
+# momentum, and the precision is of products in a step, not of weights and measures.
+USUAL = {"epochs": 20, "batch": 64, "learning_rate": 1e-3, "weight_decay": 0.0, "schedule": "cosine", "step": 0.2}
+USUAL |= {"step_epochs": 10, "optimizer": "adam", "augment": [], "precision": "float32"}
 # Chosen for accuracy over several seeds; for texts the settings of the papers, with the epochs that IMDB needs.
 DEFAULTS = {
-    "mnist_cnn": Settings(epochs=12, batch=64, learning_rate=4e-3, weight_decay=1e-4),
-    "digits_cnn": Settings(epochs=40, batch=32, learning_rate=3e-3, weight_decay=1e-3),
-    "cifar_cnn": Settings(epochs=40, batch=64, learning_rate=1e-3, augment=("flip_horizontal",)),
-    "crosses_cnn": Settings(epochs=20, batch=32, learning_rate=1e-3),
-    "resnet18": Settings(
-        epochs=25, batch=32, learning_rate=1e-4, schedule="step", augment=("flip_horizontal", "flip_vertical")
-    ),
-    "mlp": Settings(epochs=40, batch=32, learning_rate=2e-3, weight_decay=1e-2),
-    "word_cnn": Settings(epochs=5, batch=32, learning_rate=1e-3, schedule="none", optimizer="rmsprop"),
-    "char_cnn": Settings(epochs=30, batch=128, learning_rate=1e-2, schedule="halving", optimizer="sgd"),
-    "bilstm": Settings(epochs=4, batch=64, learning_rate=1e-3, schedule="none", optimizer="rmsprop"),
+    "mnist_cnn": {"epochs": 12, "learning_rate": 4e-3, "weight_decay": 1e-4},
+    "digits_cnn": {"epochs": 40, "batch": 32, "learning_rate": 3e-3, "weight_decay": 1e-3},
+    "cifar_cnn": {"epochs": 40, "augment": ["flip_horizontal"]},
+    "crosses_cnn": {"batch": 32},
+    "resnet18": {
+        **{"epochs": 25, "batch": 32, "learning_rate": 1e-4, "schedule": "step"},
+        "augment": ["flip_horizontal", "flip_vertical"],
+    },
+    "mlp": {"epochs": 40, "batch": 32, "learning_rate": 2e-3, "weight_decay": 1e-2},
+    "word_cnn": {"epochs": 5, "batch": 32, "schedule": "none", "optimizer": "rmsprop"},
+    "char_cnn": {"epochs": 30, "batch": 128, "learning_rate": 1e-2, "schedule": "halving", "optimizer": "sgd"},
+    "bilstm": {"epochs": 4, "schedule": "none", "optimizer": "rmsprop"},
 }
 
 
-def get_settings(architecture: str, keys: Mapping[str, Any] | None = None) -> Settings:
+def get_settings(architecture: str, keys: Mapping[str, Any] | None = None) -> Training:
     """Return the architecture's defaults, replaced by given keys. Raises ShapelineError for wrong names or values."""
     values = parse(Training, keys or {}, "training.{key}").model_dump(exclude_none=True)
-    return dataclasses.replace(DEFAULTS.get(architecture, Settings()), **values)
+    return Training(**USUAL | DEFAULTS.get(architecture, {}) | values)
 
 
-def learning_rate(settings: Settings, epoch: int, done: float) -> float:
+def learning_rate(settings: Training, epoch: int, done: float) -> float:
     """Return the learning rate in an epoch (from 1); done: the fraction of completed steps."""
     if settings.schedule == "cosine":
         return settings.learning_rate * (1 + math.cos(math.pi * done)) / 2
@@ -140,7 +121,7 @@ def fit(
     card = {
         **start_card(classifier),
         "parameters": classifier.n_parameters,
-        "settings": dataclasses.asdict(chosen),
+        "settings": chosen.model_dump(),
         "seed": seed,
         **_describe_computation(framework, device),
         "rows": dict(zip(PARTS, map(len, splits), strict=True)),
@@ -172,7 +153,7 @@ def _explain_memory_error(message: str) -> Iterator[None]:
         raise ShapelineError(message) from error
 
 
-def _prepare_labels(classifier: Classifier, dataset: Any, settings: Settings) -> tuple[np.ndarray, list[np.ndarray]]:
+def _prepare_labels(classifier: Classifier, dataset: Any, settings: Training) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return the labels and the rows of each part. Raises ShapelineError if they do not permit training."""
     if classifier.framework not in TRAINERS:
         raise ShapelineError(
@@ -202,7 +183,6 @@ def _prepare_labels(classifier: Classifier, dataset: Any, settings: Settings) ->
 
 
 def _describe_computation(framework: Any, device: str) -> dict[str, Any]:
-    """Return the card's entries on device and versions; framework: a module of TRAINERS."""
     versions = {"python": platform.python_version(), **framework.versions(), "numpy": np.__version__}
     return {"device": device, "threads": framework.threads(), "versions": versions}
 
@@ -267,10 +247,10 @@ class Checkpoint:
 
 
 def _identify_run(
-    classifier: Classifier, train: tuple[Any, np.ndarray], settings: Settings, seed: int, initialise: bool
+    classifier: Classifier, train: tuple[Any, np.ndarray], settings: Training, seed: int, initialise: bool
 ) -> str:
     """Return a digest of all that a state depends on; of the number of epochs only if the learning rate does."""
-    facts = dataclasses.asdict(settings) | {"architecture": classifier.architecture, "sizes": classifier.sizes}
+    facts = settings.model_dump() | {"architecture": classifier.architecture, "sizes": classifier.sizes}
     facts["framework"] = classifier.framework
     if settings.schedule != "cosine":
         del facts["epochs"]
@@ -286,7 +266,7 @@ def _run_epochs(
     trainer: Any,
     count: int,
     validation: tuple[np.ndarray, np.ndarray],
-    settings: Settings,
+    settings: Training,
     seed: int,
     checkpoint: Checkpoint,
 ) -> tuple[list[dict[str, float]], int]:
@@ -319,7 +299,7 @@ def _run_epochs(
     return history, progress["best_epoch"]
 
 
-def _run_epoch(trainer: Any, order: np.ndarray, settings: Settings, epoch: int) -> float:
+def _run_epoch(trainer: Any, order: np.ndarray, settings: Training, epoch: int) -> float:
     """Train on the rows in this order; return the mean loss. Raises ShapelineError if it is not finite."""
     # A last batch of a single row is merged, because batch normalisation needs a standard deviation.
     ends = np.arange(settings.batch, max(len(order) - 1, 1), settings.batch)

@@ -22,9 +22,9 @@ LOADING_ERRORS = (OSError, ValueError, RuntimeError, ImportError, KeyError, Type
 DEFAULT_LABEL = re.compile(r"LABEL_\d+")
 
 
-def for_dataset(settings: dict[str, Any], card: dict[str, Any]) -> Classifier:
-    """Return the classifier in the folder of transformers of these settings, for the data of a card."""
-    source, kind = settings["source"], card["kind"]
+def for_dataset(source: str, card: dict[str, Any]) -> Classifier:
+    """Return the classifier in a folder of transformers for the data of a card."""
+    kind = card["kind"]
     if kind == "text" and "mask_id" not in card:
         raise ShapelineError(
             f"models: {source} takes texts cut by its own tokenizer; set datasets.{card['name']}.tokenizer: {source}"
