@@ -24,51 +24,50 @@ from shapeline.models.registry import ARCHITECTURES
 FRAMEWORK_PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "keras")}
 
 
-def check_source(where: str, dataset: Dataset) -> Iterator[str]:
+def check_source(dataset: Dataset) -> Iterator[str]:
     if dataset.source not in SOURCES and not re.match(USER_FILE, dataset.source):
         hint = f".{nearest(dataset.source, SOURCES)}"
         if dataset.source.endswith(("csv", "parquet")):
             hint = "; name a custom file by path, with source: table_file, or text_file for documents."
-        yield f"{where}.source: unknown source '{dataset.source}'{hint}"
+        yield f".source: unknown source '{dataset.source}'{hint}"
     elif problem := dataset.source not in SOURCES and describe_absence(split_function(dataset.source)[0]):
-        yield f"{where}.source: {problem}"
+        yield f".source: {problem}"
     else:
-        yield from catch(where, checks.check, dataset)
+        yield from catch("", checks.check, dataset)
 
 
-def check_path(where: str, dataset: Dataset) -> Iterator[str]:
+def check_path(dataset: Dataset) -> Iterator[str]:
     if not dataset.path:
         return
     try:
         path, source = sources.expand(dataset.path), SOURCES.get(dataset.source)
         if not path.exists():
-            yield f"{where}.path: there is nothing at {path}; paths start at the folder of the configuration or run"
+            yield f".path: there is nothing at {path}; paths start at the folder of the configuration or run"
         elif source and source.files:
             records.local_files(source, path)
     except ShapelineError as error:
-        yield f"{where}: {error}"
+        yield f": {error}"
 
 
-def check_tokenizer(where: str, dataset: Dataset) -> Iterator[str]:
+def check_tokenizer(dataset: Dataset) -> Iterator[str]:
     if folders.names_folder(dataset.tokenizer):
-        yield from catch(f"{where}.tokenizer", folders.check_tokenizer, dataset.tokenizer)
+        yield from catch(".tokenizer", folders.check_tokenizer, dataset.tokenizer)
     elif dataset.tokenizer:
-        yield from check_arguments(f"{where}.tokenizer", dataset.tokenizer, ())
+        yield from check_arguments(".tokenizer", dataset.tokenizer, ())
 
 
 DATASET_RULES = (check_source, check_path, check_tokenizer)
 
 
-def check_other_data(config: Config, name: str, experiment: Experiment) -> Iterator[str]:
+def check_other_data(config: Config, experiment: Experiment) -> Iterator[str]:
     """Check that a model can explain the dataset named beside it, as far as the configuration tells."""
     model = config.models.get(experiment.model)
     own = config.datasets.get(model.dataset) if model else None
     other = config.datasets.get(experiment.dataset)
     if own is None or other is None:
         return
-    where = f"experiments.{name}.dataset"
     if model.dataset == experiment.dataset:
-        yield f"{where}: models.{experiment.model} is trained on {experiment.dataset} itself; remove the key"
+        yield f": models.{experiment.model} is trained on {experiment.dataset} itself; remove the key"
         return
     try:
         trained, explained = (describe_entry(find_source(dataset), dataset) for dataset in (own, other))
@@ -81,7 +80,7 @@ def check_other_data(config: Config, name: str, experiment: Experiment) -> Itera
         differs = "each dataset of words has a vocabulary of its own"
     if differs:
         yield (
-            f"{where}: models.{experiment.model} is trained on {model.dataset} and cannot explain "
+            f": models.{experiment.model} is trained on {model.dataset} and cannot explain "
             f"{experiment.dataset}: {differs}; set another dataset or model"
         )
 
@@ -108,99 +107,99 @@ def describe_entry(source: Source | None, dataset: Dataset) -> dict:
     return facts
 
 
-def check_kind(name: str, model: Model, config: Config) -> Iterator[str]:
-    where, dataset = f"models.{name}", config.datasets.get(model.dataset)
+def check_fit(model: Model, config: Config) -> Iterator[str]:
+    """Check that the architecture, the framework and the training are for data of this kind, task and unit."""
+    dataset = config.datasets.get(model.dataset)
     source, known = find_source(dataset), ARCHITECTURES.get(model.architecture)
+    torch, cut = find_framework(model) == "torch", checks.find_unit(dataset) if source else None
     if source and known and known.kind != source.kind:
-        yield f"{where}.architecture: {model.architecture} does not take kind {source.kind}; choose another"
+        yield f".architecture: {model.architecture} does not take kind {source.kind}; choose another"
     if source and (problem := registry.find_task_problem(model, source.task)):
-        yield f"{where}: datasets.{model.dataset} {problem}"
-
-
-def check_training(name: str, model: Model, config: Config) -> Iterator[str]:
-    where, source = f"models.{name}", find_source(config.datasets.get(model.dataset))
-    torch, known = find_framework(model) == "torch", ARCHITECTURES.get(model.architecture)
+        yield f": datasets.{model.dataset} {problem}"
     if known and known.torch_only and not torch:
-        yield f"{where}.framework: {model.architecture} needs torch; remove the key"
+        yield f".framework: {model.architecture} needs torch; remove the key"
     if model.training.augment and ((source and source.kind != "image") or not torch):
         of = f"a dataset of kind {source.kind} has none" if torch else "in torch alone"
-        yield f"{where}.training.augment: it flips images, {of}; remove the key"
+        yield f".training.augment: it flips images, {of}; remove the key"
     if model.training.precision == "bfloat16" and not torch:
-        yield f"{where}.training.precision: bfloat16 needs torch; set framework: torch, or remove the key"
+        yield ".training.precision: bfloat16 needs torch; set framework: torch, or remove the key"
+    if known and known.unit and cut not in (None, known.unit):
+        reads = f"{model.architecture} reads tokens of unit {known.unit}"
+        yield f".architecture: {reads} and datasets.{model.dataset} has unit {cut}; set its unit"
 
 
-def check_weights(name: str, model: Model, config: Config) -> Iterator[str]:
-    where, known = f"models.{name}.weights", ARCHITECTURES.get(model.architecture)
+def check_weights(model: Model, config: Config) -> Iterator[str]:
+    known = ARCHITECTURES.get(model.architecture)
     if model.weights is None:
         return
     if find_framework(model) != "torch":
-        yield f"{where}: training starts from a file in torch only; remove the key"
+        yield ".weights: training starts from a file in torch only; remove the key"
     if model.weights in WEIGHTS:
         if known is None or model.weights not in known.weights:
             of = " or ".join(name for name, other in ARCHITECTURES.items() if model.weights in other.weights)
-            yield f"{where}: {model.weights} is of {of}; set architecture: {of}, or name a file"
+            yield f".weights: {model.weights} is of {of}; set architecture: {of}, or name a file"
     elif not model.weights.endswith((".pt", ".pth", ".safetensors")):
         hint = nearest(model.weights, WEIGHTS)
-        yield f"{where}: '{model.weights}' is not a .pt, .pth or .safetensors file.{hint}"
+        yield f".weights: '{model.weights}' is not a .pt, .pth or .safetensors file.{hint}"
     elif problem := describe_absence(model.weights):
-        yield f"{where}: {problem}"
+        yield f".weights: {problem}"
 
 
-def check_ready_file(name: str, model: Model, config: Config) -> Iterator[str]:
-    where, suffix, function = f"models.{name}", registry.find_suffix(model.source), model.framework == "function"
+def check_ready_file(model: Model, config: Config) -> Iterator[str]:
+    suffix, function = registry.find_suffix(model.source), model.framework == "function"
     if function and model.kind != "function":
-        yield f"{where}.framework: function is of a source path/to/file.py:function; name one, or remove the key"
+        yield ".framework: function is of a source path/to/file.py:function; name one, or remove the key"
         return
     if suffix == "folder":
-        yield from _check_folder(where, model, config)
+        yield from _check_folder(model, config)
     elif problem := model.source and describe_absence(model.source if suffix else split_function(model.source)[0]):
-        yield f"{where}.source: {problem}"
+        yield f".source: {problem}"
     elif function:
-        yield from check_arguments(f"{where}.source", model.source, (), n_positional=1)
+        yield from check_arguments(".source", model.source, (), n_positional=1)
     if model.trusted_types and suffix != ".skops":
-        yield f"{where}.trusted_types: only the types of a .skops file are checked; remove the key"
+        yield ".trusted_types: only the types of a .skops file are checked; remove the key"
     if model.outputs and (function or not model.source or suffix not in (None, ".keras", ".onnx")):
-        yield f"{where}.outputs: only a network of your own, or in a .keras or .onnx file, may need it; remove the key"
-    yield from _check_no_training(where, model)
+        yield ".outputs: only a network of your own, or in a .keras or .onnx file, may need it; remove the key"
+    yield from _check_no_training(model)
     if not suffix and not function:
         return
     keys = ("sizes", "weights", "training") if function else ("framework", "sizes", "weights", "training")
-    yield from refuse(where, model, keys, f"the model in {model.source} is ready and not made here")
+    yield from refuse("", model, keys, f"the model in {model.source} is ready and not made here")
     if not function and suffix != "folder":
-        yield from _check_file_keys(where, model, config)
+        yield from _check_file_keys(model, config)
 
 
-def _check_no_training(where: str, model: Model) -> Iterator[str]:
+def _check_no_training(model: Model) -> Iterator[str]:
     if model.training.epochs == 0 and model.architecture and not model.weights:
-        yield f"{where}.training.epochs: with 0 nothing is trained and {model.architecture} is untrained; give weights"
+        yield f".training.epochs: with 0 nothing is trained and {model.architecture} is untrained; give weights"
     elif model.training.epochs == 0 and model.weights in WEIGHTS:
         yield (
-            f"{where}.training.epochs: with 0 the last layer stays random, for {model.weights} has other "
+            f".training.epochs: with 0 the last layer stays random, for {model.weights} has other "
             "classes; remove the key, or give a file of trained weights"
         )
 
 
-def _check_folder(where: str, model: Model, config: Config) -> Iterator[str]:
+def _check_folder(model: Model, config: Config) -> Iterator[str]:
     dataset = config.datasets.get(model.dataset)
     source = find_source(dataset)
     if source and source.kind not in folders.HEADS:
-        yield f"{where}.source: a folder of transformers takes texts or images; give a dataset of that kind"
+        yield ".source: a folder of transformers takes texts or images; give a dataset of that kind"
         return
     try:
         kind = source.kind if source else folders.find_kind(model.source)
         folders.check_model(model.source, kind)
     except ShapelineError as error:
-        yield f"{where}.source: {error}"
+        yield f".source: {error}"
         return
     if kind == "image":
         shape = checks.input_shape(source, dataset) if source else None
         if problem := shape and folders.find_image_problem(model.source, shape):
-            yield f"{where}.source: {problem}"
+            yield f".source: {problem}"
     elif dataset and not (
         folders.names_folder(dataset.tokenizer) and folders.have_same_tokenizer(dataset.tokenizer, model.source)
     ):
         yield (
-            f"{where}.source: it takes texts that its own tokenizer cuts; set datasets.{model.dataset}.tokenizer: "
+            f".source: it takes texts that its own tokenizer cuts; set datasets.{model.dataset}.tokenizer: "
             f"{model.source}"
         )
 
@@ -218,34 +217,23 @@ def find_missing_frameworks(config: Config, experiments: Iterable[str]) -> Itera
             yield f"run: {describe_missing(missing[0])}, or remove what needs it: {', '.join(names)}"
 
 
-def _check_file_keys(where: str, model: Model, config: Config) -> Iterator[str]:
+def _check_file_keys(model: Model, config: Config) -> Iterator[str]:
     dataset = config.datasets.get(model.dataset)
     source: Source | None = find_source(dataset)
     suffix = registry.find_suffix(model.source)
     if problem := registry.explain_missing(suffix):
-        yield f"{where}.source: {problem}"
+        yield f".source: {problem}"
     elif source and suffix in registry.ESTIMATORS and source.kind != "table":
         what = "a pipeline takes" if suffix == ".skops" else "boosted trees take"
-        yield f"{where}.source: {what} tables, not a dataset of kind {source.kind}; give another model"
+        yield f".source: {what} tables, not a dataset of kind {source.kind}; give another model"
     elif source and source.kind == "text" and not dataset.tokenizer:
         yield (
-            f"{where}.source: a Keras file has a vocabulary of its own, which is not known here; give the dataset its "
+            ".source: a Keras file has a vocabulary of its own, which is not known here; give the dataset its "
             "tokenizer, or a function path/to/file.py:function that builds the model"
         )
 
 
-def check_unit(name: str, model: Model, config: Config) -> Iterator[str]:
-    dataset = config.datasets.get(model.dataset)
-    cut = checks.find_unit(dataset) if find_source(dataset) else None
-    read = model.architecture and ARCHITECTURES[model.architecture].unit
-    if cut and read and read != cut:
-        yield (
-            f"models.{name}.architecture: {model.architecture} reads tokens of unit {read} and "
-            f"datasets.{model.dataset} has unit {cut}; set its unit"
-        )
-
-
-MODEL_RULES = (check_kind, check_training, check_weights, check_ready_file, check_unit)
+MODEL_RULES = (check_fit, check_weights, check_ready_file)
 
 
 BUILD_TAKES = ("seed", "device")  # arguments that a function which builds a game may name
@@ -256,26 +244,21 @@ OF_MODELS = (
 OF_GAMES = ("game_files", "game_rounds")
 
 
-def check_game_file(place: Place) -> Iterator[str]:
-    where, entry = place.where, place.experiment
-    yield from check_arguments(f"{where}.game", entry.game, BUILD_TAKES)
+def check_game(place: Place) -> Iterator[str]:
+    """Check that the function of the game and its files are there, and that no key is of models and their data."""
+    entry = place.experiment
+    yield from check_arguments(".game", entry.game, BUILD_TAKES)
     for path in entry.game_files:
         if problem := describe_absence(path):
-            yield f"{where}.game_files: {problem}"
-
-
-def check_keys_beside_game(place: Place) -> Iterator[str]:
-    yield from refuse(place.where, place.experiment, OF_MODELS, "an experiment with a game has no {key}")
+            yield f".game_files: {problem}"
+    yield from refuse("", entry, OF_MODELS, "an experiment with a game has no {key}")
     if place.kind != "player":
-        yield f"{place.where}.features: the features of a game are its players; remove the key"
-    if place.experiment.report.notebook != "game":
-        yield f"{place.where}.report.notebook: the page of a game is game; remove the key"
-
-
-def check_game_metrics(place: Place) -> Iterator[str]:
+        yield ".features: the features of a game are its players; remove the key"
+    if entry.report.notebook != "game":
+        yield ".report.notebook: the page of a game is game; remove the key"
     for name, metric in place.metrics():
         if metric.reads_data:
-            yield f"{place.where}.metrics.{name}: it measures a model on data; a game has error, efficiency and cost"
+            yield f".metrics.{name}: it measures a model on data; a game has error, efficiency and cost"
 
 
 def can_explain_games(method: Method) -> bool:
@@ -288,18 +271,20 @@ def can_explain_games(method: Method) -> bool:
 def check_game_method(entry: MethodPlace) -> Iterator[str]:
     if not can_explain_games(entry.method):
         able = ", ".join(name for name, one in METHODS.items() if can_explain_games(one))
-        yield f"{entry.where}: {entry.settings.method} needs a model and its inputs; for a game use one of {able}"
+        yield f": {entry.settings.method} needs a model and its inputs; for a game use one of {able}"
 
 
-def check_game_keys(place: Place) -> Iterator[str]:
-    yield from refuse(place.where, place.experiment, OF_GAMES, "it is of an experiment with a game")
+def check_keys_of_others(place: Place) -> Iterator[str]:
+    """Check that an experiment on data has no keys of games and of prompts."""
+    yield from refuse("", place.experiment, OF_GAMES, "it is of an experiment with a game")
     if place.kind == "player":
-        yield f"{place.where}.features.kind: players are of a game; give game, or the features of the dataset"
+        yield ".features.kind: players are of a game; give game, or the features of the dataset"
+    if place.kind in ("sentence", "passage", "message"):
+        yield f".features.kind: '{place.kind}' is of prompts; give a model with task: generation"
     if place.experiment.report.notebook == "game":
-        yield f"{place.where}.report.notebook: the page game is of an experiment with a game; remove the key"
-
-
-GAME_RULES = (check_game_file, check_keys_beside_game, check_game_metrics)
+        yield ".report.notebook: the page game is of an experiment with a game; remove the key"
+    if place.experiment.metrics.prompts:
+        yield ".metrics.prompts: it is of prompts; remove the metric"
 
 
 PROMPTS = "prompts"
@@ -311,60 +296,56 @@ OF_OTHERS = (
 PROMPT_METRICS = ("error", "efficiency", "cost", "prompts")
 
 
-def check_language_model(name: str, config: Config) -> Iterator[str]:
-    where, model = f"models.{name}", config.models[name]
+def check_language_model(model: Model) -> Iterator[str]:
     if model.task is None:
-        yield from refuse(where, model, ["max_tokens"], "it is of task: generation")
+        yield from refuse("", model, ["max_tokens"], "it is of task: generation")
         return
     yield from refuse(
-        where, model, sorted(model.model_fields_set - OF_MODEL), "a model with task: generation has no {key}"
+        "", model, sorted(model.model_fields_set - OF_MODEL), "a model with task: generation has no {key}"
     )
     if not model.source or not folders.names_folder(model.source):
-        yield f"{where}.source: task: generation needs a language model; give path/to/folder of transformers"
+        yield ".source: task: generation needs a language model; give path/to/folder of transformers"
     else:
-        yield from catch(f"{where}.source", folders.check_generator, model.source)
+        yield from catch(".source", folders.check_generator, model.source)
 
 
-def check_prompt_file(name: str, config: Config) -> Iterator[str]:
-    where, dataset = f"datasets.{name}", config.datasets[name]
-    yield from refuse(
-        where, dataset, sorted(dataset.model_fields_set - OF_DATASET), "a dataset of prompts has no {key}"
-    )
+def check_prompt_file(dataset: Dataset) -> Iterator[str]:
+    yield from refuse("", dataset, sorted(dataset.model_fields_set - OF_DATASET), "a dataset of prompts has no {key}")
     if not dataset.path:
-        yield f"{where}.path: is missing; name a .jsonl or .csv file of prompts"
+        yield ".path: is missing; name a .jsonl or .csv file of prompts"
     else:
-        yield from catch(f"{where}.path", lambda: prompts.read_prompts(expand(dataset.path)))
+        yield from catch(".path", lambda: prompts.read_prompts(expand(dataset.path)))
 
 
 def check_prompts(place: Place) -> Iterator[str]:
-    where, dataset = place.where, place.dataset
+    dataset = place.dataset
     if dataset is None or dataset.source != PROMPTS:
-        yield f"{where}.dataset: a language model explains prompts; name a dataset with source: {PROMPTS}"
+        yield f".dataset: a language model explains prompts; name a dataset with source: {PROMPTS}"
     elif place.kind not in KINDS:
-        yield f"{where}.features.kind: '{place.kind}' does not fit prompts. Allowed: {', '.join(KINDS)}."
+        yield f".features.kind: '{place.kind}' does not fit prompts. Allowed: {', '.join(KINDS)}."
     else:
         try:
             prompts.check_parts(prompts.read_prompts(expand(dataset.path)), place.kind)
         except (ShapelineError, TypeError) as error:
-            yield f"{where}.features: {error}"
+            yield f".features: {error}"
 
 
 def check_prompt_keys(place: Place) -> Iterator[str]:
-    where, entry = place.where, place.experiment
-    yield from refuse(where, entry, OF_OTHERS, "an experiment on prompts has no {key}")
+    entry = place.experiment
+    yield from refuse("", entry, OF_OTHERS, "an experiment on prompts has no {key}")
     removal = getattr(entry.reference, "kind", entry.reference)
     if "reference" in entry.model_fields_set and removal not in REMOVALS:
-        yield f"{where}.reference: parts of prompts are removed by {', '.join(REMOVALS)}; set one of them"
+        yield f".reference: parts of prompts are removed by {', '.join(REMOVALS)}; set one of them"
     if "value" in entry.model_fields_set and entry.value != "log_probability":
-        yield f"{where}.value: the value is the log_probability of the answer; remove the key"
+        yield ".value: the value is the log_probability of the answer; remove the key"
     chosen = entry.instances
     beside = sorted(chosen.model_fields_set - {"count"})
-    yield from refuse(f"{where}.instances", chosen, beside, "prompts are taken in the order of the file")
+    yield from refuse(".instances", chosen, beside, "prompts are taken in the order of the file")
     for name, _ in place.metrics():
         if name not in PROMPT_METRICS:
-            yield f"{where}.metrics.{name}: it is not of prompts; use {', '.join(PROMPT_METRICS)}"
+            yield f".metrics.{name}: it is not of prompts; use {', '.join(PROMPT_METRICS)}"
     if "notebook" in entry.report.model_fields_set and entry.report.notebook != "generation":
-        yield f"{where}.report.notebook: the page of prompts is generation; remove the key"
+        yield ".report.notebook: the page of prompts is generation; remove the key"
 
 
 def check_prompt_methods(place: Place) -> Iterator[str]:
@@ -372,19 +353,11 @@ def check_prompt_methods(place: Place) -> Iterator[str]:
         entry = MethodPlace(place, name, settings, None)
         if not entry.method.explains_prompts:
             able = ", ".join(one for one, method in METHODS.items() if method.explains_prompts)
-            yield f"{entry.where}: {settings.method} does not explain prompts; use one of {able}"
+            yield f".methods.{name}: {settings.method} does not explain prompts; use one of {able}"
         elif settings.method == "h_shap" and (of_grids := {"min_size", "shifts"} & settings.model_fields_set):
-            yield f"{entry.where}.{min(of_grids)}: it is of images; remove the key"
+            yield f".methods.{name}.{min(of_grids)}: it is of images; remove the key"
         elif getattr(settings, "match_budget_of", None):
-            yield f"{entry.where}.match_budget_of: prompts have a budget; give budget"
-
-
-def check_others(place: Place) -> Iterator[str]:
-    """Yield what another experiment has that is of prompts alone."""
-    if place.kind in ("sentence", "passage", "message"):
-        yield f"{place.where}.features.kind: '{place.kind}' is of prompts; give a model with task: generation"
-    if place.experiment.metrics.prompts:
-        yield f"{place.where}.metrics.prompts: it is of prompts; remove the metric"
+            yield f".methods.{name}.match_budget_of: prompts have a budget; give budget"
 
 
 PROMPT_RULES = (check_prompts, check_prompt_keys, check_prompt_methods)

@@ -18,6 +18,7 @@ from shapeline.config.mistakes import (
     check_arguments,
     check_reference_to,
     describe_absence,
+    locate,
     refuse,
 )
 from shapeline.config.types import ROOT_FOLDERS, Array, Config, Experiment, Placeholder
@@ -36,7 +37,10 @@ RANDOMISABLE = (None, "folder")  # kinds of trained models whose layers can be i
 def check_metrics(place: Place) -> Iterator[str]:
     for name, metric in place.metrics():
         for problem in (*_find_model_problems(place, metric), *_find_data_problems(place, metric)):
-            yield f"{place.where}.metrics.{name}: {problem}"
+            yield f".metrics.{name}: {problem}"
+    own = place.experiment.metrics.own
+    for name, reference in (own.functions if own else {}).items():
+        yield from check_arguments(f".metrics.own.functions.{name}", reference, DESIGN_ARGUMENTS)
 
 
 def _find_model_problems(place: Place, metric: Metric) -> Iterator[str]:
@@ -72,43 +76,32 @@ def _find_data_problems(place: Place, metric: Metric) -> Iterator[str]:
         yield f"the ground-truth words of source '{source.name}' are not known; remove the metric"
 
 
-def check_custom_metric(place: Place) -> Iterator[str]:
-    own = place.experiment.metrics.own
-    for name, reference in (own.functions if own else {}).items():
-        yield from check_arguments(f"{place.where}.metrics.own.functions.{name}", reference, DESIGN_ARGUMENTS)
-
-
 def check_exact_entry(place: Place) -> Iterator[str]:
     metric, methods = place.experiment.metrics.error, place.experiment.methods
     if metric is None:
         return
     if list(methods) == [metric.reference]:
-        yield (
-            f"{place.where}.metrics.error: '{metric.reference}' is the only method, so nothing is compared with it; "
-            "add one"
-        )
-    yield from check_reference_to(f"{place.where}.metrics.error.reference", "method", metric.reference, methods)
+        yield (f".metrics.error: '{metric.reference}' is the only method, so nothing is compared with it; add one")
+    yield from check_reference_to(".metrics.error.reference", "method", metric.reference, methods)
 
 
 def check_training_seeds(place: Place) -> Iterator[str]:
-    where, experiment, model = place.where, place.experiment, place.model
+    experiment, model = place.experiment, place.model
     if experiment.training_seeds == 1:
         return
     if place.has_no_model:
-        yield f"{where}.training_seeds: without a model nothing is trained; remove the key"
+        yield ".training_seeds: without a model nothing is trained; remove the key"
     elif model and (model.kind or model.training.epochs == 0):
-        yield f"{where}.training_seeds: models.{experiment.model} is ready and not trained here; remove the key"
+        yield f".training_seeds: models.{experiment.model} is ready and not trained here; remove the key"
     truth = getattr(experiment.metrics.error, "reference", None)
     if truth in experiment.methods and experiment.methods[truth].method == "external":
-        yield (
-            f"{where}.training_seeds: the scores of '{truth}' are of one model, and no truth of another; remove the key"
-        )
+        yield (f".training_seeds: the scores of '{truth}' are of one model, and no truth of another; remove the key")
     if not any(metric.paired for _, metric in place.metrics()):
-        yield f"{where}.training_seeds: no metric compares training seeds; add one of {', '.join(PAIRED)}"
+        yield f".training_seeds: no metric compares training seeds; add one of {', '.join(PAIRED)}"
 
 
 def check_texts(place: Place) -> Iterator[str]:
-    where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
+    where, chosen, source = ".instances", place.experiment.instances, place.source
     if not chosen.texts:
         return
     yield from refuse(where, chosen, ["count"], "custom texts are all explained")
@@ -126,7 +119,7 @@ def check_texts(place: Place) -> Iterator[str]:
 
 
 def check_near(place: Place) -> Iterator[str]:
-    where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
+    where, chosen, source = ".instances", place.experiment.instances, place.source
     if not chosen.near:
         return
     keys = ("count", "texts", "label", "correct", "objects", "fewer_ok")
@@ -139,7 +132,7 @@ def check_near(place: Place) -> Iterator[str]:
 
 
 def check_choice(place: Place) -> Iterator[str]:
-    where, chosen, source = f"{place.where}.instances", place.experiment.instances, place.source
+    where, chosen, source = ".instances", place.experiment.instances, place.source
     if place.has_no_model:
         yield from refuse(where, chosen, ["correct"], "without a model nothing is predicted")
     if not source:
@@ -156,7 +149,7 @@ def check_choice(place: Place) -> Iterator[str]:
 
 
 def check_target(place: Place) -> Iterator[str]:
-    where, asked, source = f"{place.where}.target", place.experiment.target, place.source
+    where, asked, source = ".target", place.experiment.target, place.source
     if asked == "predicted":
         return
     if place.has_no_model:
@@ -192,13 +185,13 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
     yield from _check_run(config, names)
     for name, dataset in config.datasets.items():
         if dataset.source == entry_checks.PROMPTS:
-            yield from entry_checks.check_prompt_file(name, config)
+            yield from locate(f"datasets.{name}", entry_checks.check_prompt_file(dataset))
             continue
         # A key that is left out for its mistake would cause others.
         for rule in () if ("datasets", name) in mistaken else entry_checks.DATASET_RULES:
-            yield from rule(f"datasets.{name}", dataset)
+            yield from locate(f"datasets.{name}", rule(dataset))
     for name, model in config.models.items():
-        yield from entry_checks.check_language_model(name, config)
+        yield from locate(f"models.{name}", entry_checks.check_language_model(model))
         if model.task:
             continue
         if model.dataset is None:
@@ -211,7 +204,7 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
         if (model.architecture is None) == (model.source is None) and ("models", name) not in mistaken:
             yield f"models.{name}: both or neither of architecture and source are given; give one"
         for rule in entry_checks.MODEL_RULES:
-            yield from rule(name, model, config)
+            yield from locate(f"models.{name}", rule(model, config))
     for name, experiment in config.experiments.items():
         model = config.models.get(experiment.model)
         if experiment.game or (model and model.task):
@@ -222,8 +215,10 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
         for key in ("dataset", "model"):
             entry = getattr(experiment, key)
             yield from check_reference_to(f"experiments.{name}.{key}", key, entry, names[f"{key}s"])
-        mistakes = list(entry_checks.check_other_data(config, name, experiment))
-        yield from mistakes or _check_experiment(_find_place(config, name, experiment))
+        mistakes = list(entry_checks.check_other_data(config, experiment))
+        yield from locate(f"experiments.{name}.dataset", mistakes)
+        if not mistakes:
+            yield from _check_experiment(_find_place(config, name, experiment))
 
 
 def _check_run(config: Config, names: dict[str, set]) -> Iterator[str]:
@@ -243,7 +238,6 @@ def _check_run(config: Config, names: dict[str, set]) -> Iterator[str]:
 
 
 def _find_obstacles(results: Path) -> Iterator[str]:
-    """Yield reasons why a folder for results cannot be created."""
     for path in (results, *results.parents):
         if path.is_file():
             yield f"results: {path} is a file; give the name of a folder"
@@ -267,31 +261,27 @@ def _check_experiment(place: Place) -> Iterator[str]:
     of_prompts = place.model and place.model.task
     for rule in PROMPT_RULES if of_prompts else GAME_RULES if place.experiment.game else RULES:
         lines = list(rule(place))
-        yield from lines
+        yield from locate(f"experiments.{place.name}", lines)
         if lines and rule in FINAL_RULES:
             return
 
 
 def check_stopping_rules(place: Place) -> Iterator[str]:
     for name, settings in place.experiment.methods.items():
-        yield from check_stopping(MethodPlace(place, name, settings, None))
+        yield from locate(f".methods.{name}", check_stopping(MethodPlace(place, name, settings, None)))
 
 
 def check_shards(place: Place) -> Iterator[str]:
     count = derived.count_evaluation_shards if place.experiment.game else derived.count_shards
     if (number := count(place.config, place.experiment)) > MAX_SHARDS:
         what, remedy = ("jobs", "") if place.experiment.game else ("score files", ", or a smaller instances.count")
-        yield (
-            f"{place.where}.shards: {number:,} {what} per method are more than {MAX_SHARDS:,}; set fewer shards{remedy}"
-        )
+        yield (f".shards: {number:,} {what} per method are more than {MAX_SHARDS:,}; set fewer shards{remedy}")
 
 
 def check_features_fit(place: Place) -> Iterator[str]:
-    source, where = place.source, f"{place.where}.features.kind"
+    source, where = place.source, ".features.kind"
     if place.has_no_model and place.kind in TEXT_KINDS:
-        yield (
-            f"{place.where}.dataset: the tokens of a text are not points, so texts are explained by a model; give model"
-        )
+        yield (".dataset: the tokens of a text are not points, so texts are explained by a model; give model")
         return
     if source is None:
         return
@@ -306,7 +296,7 @@ def check_features_fit(place: Place) -> Iterator[str]:
 
 
 def check_value(place: Place) -> Iterator[str]:
-    where, chosen, of = f"{place.where}.value", place.experiment.value, f"datasets.{place.dataset_name}"
+    where, chosen, of = ".value", place.experiment.value, f"datasets.{place.dataset_name}"
     if place.function and chosen == "logit":
         yield f"{where}: {place.function} gives probabilities and no logit; use log_probability or probability"
     if place.source is None or place.has_no_model:
@@ -321,7 +311,7 @@ def check_value(place: Place) -> Iterator[str]:
 
 
 def check_reference(place: Place) -> Iterator[str]:
-    where, chosen, metric = f"{place.where}.reference", place.experiment.reference, place.experiment.metrics.log_odds
+    where, chosen, metric = ".reference", place.experiment.reference, place.experiment.metrics.log_odds
     if isinstance(chosen, Placeholder):
         yield f"{where}: a placeholder is of prompts; set another one"
         return
@@ -335,7 +325,7 @@ def check_reference(place: Place) -> Iterator[str]:
         yield f"{where}: '{reference}' does not fit a dataset of kind {kind}. Allowed: {', '.join(fitting)}."
     for other in (metric and metric.references) or ():
         if other not in fitting:
-            yield f"{place.where}.metrics.log_odds.references: '{other}' does not fit kind {kind}; remove it"
+            yield f".metrics.log_odds.references: '{other}' does not fit kind {kind}; remove it"
     dataset = place.dataset
     if reference == "delete" and kind == "image":
         yield from _check_patches(place)
@@ -346,13 +336,13 @@ def check_reference(place: Place) -> Iterator[str]:
 
 
 def _check_patches(place: Place) -> Iterator[str]:
-    where, model = f"{place.where}.reference", place.model
+    where, model = ".reference", place.model
     of_folder = model and model.kind == "folder"
     if not model or model.architecture or derived.find_framework(model) != "torch":
         yield f"{where}: delete leaves out patches of a transformer, which this model is not; use zero or mean_value"
         return
     plain = "under reference: delete a model runs plain"
-    yield from refuse(place.where, place.experiment, ("precision", "compile"), plain)
+    yield from refuse("", place.experiment, ("precision", "compile"), plain)
     try:
         side = folders.find_patch_side(model.source) if of_folder else None
     except ShapelineError:  # reported by the checks of models
@@ -367,32 +357,29 @@ def _check_patches(place: Place) -> Iterator[str]:
     sides = [number for size in sizes for number in (size if isinstance(size, list) else [size or 1])]
     if side and any(number % side for number in sides):
         yield (
-            f"{place.where}.features: under reference: delete they are made of whole patches of the model, of {side} x "
+            f".features: under reference: delete they are made of whole patches of the model, of {side} x "
             f"{side} pixels; set features: {{kind: patch, size: {side}}}"
         )
 
 
 def check_keys(place: Place) -> Iterator[str]:
     if not place.model or derived.find_framework(place.model) != "torch":
-        yield from refuse(place.where, place.experiment, ["precision", "compile"], "it is for models of torch")
+        yield from refuse("", place.experiment, ["precision", "compile"], "it is for models of torch")
     if place.experiment.timing == "per_instance" and place.experiment.cache:
-        yield f"{place.where}.timing: values kept in the cache are not timed one instance after another; remove cache"
+        yield ".timing: values kept in the cache are not timed one instance after another; remove cache"
     if place.source and place.source.kind != "image" and place.experiment.report.notebook == "localization":
-        yield (
-            f"{place.where}.report.notebook: localization shows images, not a dataset of kind {place.source.kind}; use "
-            "report"
-        )
+        yield (f".report.notebook: localization shows images, not a dataset of kind {place.source.kind}; use report")
 
 
 def check_features_cut(place: Place) -> Iterator[str]:
     if place.source and place.shape is None:
-        yield from catch(f"{place.where}.features", derived.find_feature_shape, place.config, place.experiment)
+        yield from catch(".features", derived.find_feature_shape, place.config, place.experiment)
 
 
 def check_several_features(place: Place) -> Iterator[str]:
     if place.shape and math.prod(place.shape) == 1:
         yield (
-            f"{place.where}.features: there is a single feature (d = 1), and an attribution compares features; make "
+            ".features: there is a single feature (d = 1), and an attribution compares features; make "
             "the features smaller"
         )
 
@@ -400,15 +387,15 @@ def check_several_features(place: Place) -> Iterator[str]:
 def check_methods(place: Place) -> Iterator[str]:
     for name, settings in place.experiment.methods.items():
         if problem := method_checks.check_user_file(place, settings):
-            yield f"{place.where}.methods.{name}.{problem}"
+            yield f".methods.{name}.{problem}"
             continue
         shape = method_checks.find_shape(place, settings)
         if isinstance(shape, str):
-            yield f"{place.where}.methods.{name}.features: {shape}"
+            yield f".methods.{name}.features: {shape}"
             continue
         entry = MethodPlace(place, name, settings, shape)
         rules = (entry_checks.check_game_method, *method_checks.RULES) if place.experiment.game else method_checks.RULES
-        mistakes = [line for rule in (*rules, check_stopping) for line in rule(entry)]
+        mistakes = [f".methods.{name}{line}" for rule in (*rules, check_stopping) for line in rule(entry)]
         yield from mistakes
         if entry.method.sampled and not mistakes and not (settings.match_budget_of and shape is None):
             yield from check_budget(entry)
@@ -420,7 +407,6 @@ RULES: tuple[Rule, ...] = (
     check_value,
     check_reference,
     check_metrics,
-    check_custom_metric,
     check_training_seeds,
     check_texts,
     check_near,
@@ -431,9 +417,8 @@ RULES: tuple[Rule, ...] = (
     check_several_features,
     check_methods,
     check_exact_entry,
-    entry_checks.check_game_keys,
-    entry_checks.check_others,
+    entry_checks.check_keys_of_others,
 )
 PROMPT_RULES: tuple[Rule, ...] = (*entry_checks.PROMPT_RULES, check_stopping_rules)
-GAME_RULES: tuple[Rule, ...] = (*entry_checks.GAME_RULES, check_shards, check_methods, check_exact_entry)
+GAME_RULES: tuple[Rule, ...] = (entry_checks.check_game, check_shards, check_methods, check_exact_entry)
 FINAL_RULES: tuple[Rule, ...] = (check_features_fit, check_several_features)

@@ -70,16 +70,13 @@ def check_number_of_features(entry: MethodPlace) -> Iterator[str]:
     method, name, d, pairs = entry.method, entry.settings.method, entry.d or 0, entry.method.pairs
     if method.exact and d > (most := pairs or MAX_D):
         yield (
-            f"{entry.where}: {name} enumerates 2^d coalitions and d = {d} is above {most}; use larger patches or "
+            f": {name} enumerates 2^d coalitions and d = {d} is above {most}; use larger patches or "
             "groups of columns, or a sampled method"
         )
     if pairs and getattr(entry.settings, "features", None):
-        yield f"{entry.where}.features: {name} scores pairs of the experiment's features; remove the key"
+        yield f".features: {name} scores pairs of the experiment's features; remove the key"
     elif pairs and not method.exact and d > pairs:
-        yield (
-            f"{entry.where}: {name} scores all pairs and d = {d:,} is above {pairs}; use larger patches or groups of "
-            "columns"
-        )
+        yield (f": {name} scores all pairs and d = {d:,} is above {pairs}; use larger patches or groups of columns")
 
 
 def check_neighbours(entry: MethodPlace) -> Iterator[str]:
@@ -90,8 +87,7 @@ def check_neighbours(entry: MethodPlace) -> Iterator[str]:
         remedy = "use a sampled method" if needs_grid else "set graph: chain or graph: complete"
         needed = "grid" if needs_grid and _has_graph(entry) else "graph"
         yield (
-            f"{entry.where}: {settings.method} needs features on a {needed} and features of kind '{entry.kind}' lack "
-            f"one; {remedy}"
+            f": {settings.method} needs features on a {needed} and features of kind '{entry.kind}' lack one; {remedy}"
         )
 
 
@@ -105,13 +101,10 @@ def _has_grid(entry: MethodPlace) -> bool:
 
 def check_estimates(entry: MethodPlace) -> Iterator[str]:
     if getattr(entry.settings, "n_features", None) and entry.settings.kernel == "shapley":
-        yield (
-            f"{entry.where}.n_features: lime with kernel 'shapley' has no fit of some features; use cosine or fraction"
-        )
+        yield (".n_features: lime with kernel 'shapley' has no fit of some features; use cosine or fraction")
     if entry.method.family == "peers" and getattr(entry.settings, "intermediate_budgets", None):
         yield (
-            f"{entry.where}.intermediate_budgets: {entry.settings.method} returns only its last estimate; define an "
-            "entry per budget"
+            f".intermediate_budgets: {entry.settings.method} returns only its last estimate; define an entry per budget"
         )
 
 
@@ -120,7 +113,7 @@ def check_fixed_design(entry: MethodPlace) -> Iterator[str]:
     if not method.is_fixed_cost or method.exact or not entry.d:
         return
     if _has_grid(entry) or getattr(settings, "graph", "") != "features":
-        yield from catch(entry.where, derived.count_fixed_cost, json.dumps(derived.canonical(settings)), entry.shape)
+        yield from catch("", derived.count_fixed_cost, json.dumps(derived.canonical(settings)), entry.shape)
 
 
 def check_match_budget(entry: MethodPlace) -> Iterator[str]:
@@ -129,13 +122,13 @@ def check_match_budget(entry: MethodPlace) -> Iterator[str]:
     if rival is None:
         return
     if settings.budget or settings.intermediate_budgets:
-        yield f"{entry.where}: match_budget_of sets the budget; remove budget and intermediate_budgets"
+        yield ": match_budget_of sets the budget; remove budget and intermediate_budgets"
     if rival not in others:
-        yield from check_reference_to(f"{entry.where}.match_budget_of", "method", rival, others)
+        yield from check_reference_to(".match_budget_of", "method", rival, others)
     elif not METHODS[others[rival].method].is_fixed_cost:
-        yield f"{entry.where}.match_budget_of: '{rival}' has no fixed number of evaluations; give a budget instead"
+        yield f".match_budget_of: '{rival}' has no fixed number of evaluations; give a budget instead"
     elif getattr(others[rival], "features", None):
-        yield f"{entry.where}.match_budget_of: '{rival}' explains features of its own; give a budget instead"
+        yield f".match_budget_of: '{rival}' explains features of its own; give a budget instead"
 
 
 def check_tree(entry: MethodPlace) -> Iterator[str]:
@@ -144,31 +137,28 @@ def check_tree(entry: MethodPlace) -> Iterator[str]:
     settings, kind = entry.settings, entry.kind
     if isinstance(settings, Partition):
         if kind == "superpixel":
-            yield f"{entry.where}: partition halves a grid or a row and superpixels lie on none; use h_shap"
+            yield ": partition halves a grid or a row and superpixels lie on none; use h_shap"
         return
     if settings.mode == "relative" and settings.threshold > 100:
-        yield f"{entry.where}.threshold: {settings.threshold:g} is not a percentile; in mode relative give 0 to 100"
+        yield f".threshold: {settings.threshold:g} is not a percentile; in mode relative give 0 to 100"
     if kind == "superpixel":
-        yield from refuse(
-            entry.where, settings, ("min_size", "shifts"), "superpixels are the leaves of the tree themselves"
-        )
+        yield from refuse("", settings, ("min_size", "shifts"), "superpixels are the leaves of the tree themselves")
         return
     axes = 2 if kind in IMAGE_KINDS else 1
     if any(len(shift) != axes for shift in settings.shifts or ()):
         wanted = "[rows, columns]" if axes == 2 else "[columns]"
-        yield f"{entry.where}.shifts: features of kind '{kind}' take no such shifts; give {wanted} each"
+        yield f".shifts: features of kind '{kind}' take no such shifts; give {wanted} each"
     if entry.shape and settings.min_size > max(entry.shape):
         size = "x".join(map(str, entry.shape))
         most = max(entry.shape)
-        yield f"{entry.where}.min_size: {settings.min_size} is larger than the {size} features; give at most {most}"
+        yield f".min_size: {settings.min_size} is larger than the {size} features; give at most {most}"
 
 
 def check_model(entry: MethodPlace) -> Iterator[str]:
     if entry.method.needs_model and entry.place.has_no_model:
         free = ", ".join(name for name, other in METHODS.items() if not other.needs_model)
         yield (
-            f"{entry.where}: {entry.settings.method} needs a model, and there is none; give model in place of dataset, "
-            f"or use {free}"
+            f": {entry.settings.method} needs a model, and there is none; give model in place of dataset, or use {free}"
         )
 
 
@@ -176,23 +166,23 @@ def check_labelled_points(entry: MethodPlace) -> Iterator[str]:
     settings, source = entry.settings, entry.place.source
     of_points = "labelled points" in entry.method.needs
     if of_points and source and source.task == "multilabel":
-        yield f"{entry.where}: {settings.method} compares points of one label each; these have several, so remove it"
+        yield f": {settings.method} compares points of one label each; these have several, so remove it"
     if of_points and entry.place.kind in TEXT_KINDS:
-        yield f"{entry.where}: {settings.method} compares points and the tokens of a text are none; remove it"
+        yield f": {settings.method} compares points and the tokens of a text are none; remove it"
     if getattr(settings, "mu", None) and settings.categorical:
-        yield f"{entry.where}: the kernel of cosine distance (mu) takes no categorical columns; use rho"
+        yield ": the kernel of cosine distance (mu) takes no categorical columns; use rho"
     if getattr(settings, "classifier", "") == "step" and source and source.task == "regression":
-        yield f"{entry.where}: classifier step is for classes, and the dataset is of regression; use line"
+        yield ": classifier step is for classes, and the dataset is of regression; use line"
     for column in getattr(settings, "categorical", ()):
         if isinstance(column, str) and source:
-            yield from check_reference_to(f"{entry.where}.categorical", "column", column, source.feature_names)
+            yield from check_reference_to(".categorical", "column", column, source.feature_names)
 
 
 def check_kind_of_data(entry: MethodPlace) -> Iterator[str]:
     kinds, source = entry.method.data, entry.place.source
     if kinds and source and source.kind not in kinds:
         yield (
-            f"{entry.where}: {entry.settings.method} explains data of kind {' and '.join(kinds)}, not of kind "
+            f": {entry.settings.method} explains data of kind {' and '.join(kinds)}, not of kind "
             f"{source.kind}; remove it"
         )
 
@@ -206,37 +196,36 @@ def check_network(entry: MethodPlace) -> Iterator[str]:
     if "attention" in method.needs:
         # The networks of this package have no attention; another kind of data is reported by check_kind_of_data.
         if (model.architecture or framework != "torch") and not list(check_kind_of_data(entry)):
-            yield f"{entry.where}: {name} needs the attention of a transformer, which {of} does not tell; remove it"
+            yield f": {name} needs the attention of a transformer, which {of} does not tell; remove it"
     elif "estimator" in method.needs and list(check_kind_of_data(entry)):
         return  # reported there
     elif "estimator" in method.needs and kind not in ESTIMATORS:
         trees = " or boosted trees" * (name == "tree_shap")
-        yield f"{entry.where}: {name} reads a pipeline in a .skops file{trees}, which {of} is not; use kernel_shap"
+        yield f": {name} reads a pipeline in a .skops file{trees}, which {of} is not; use kernel_shap"
     elif name == "linear_shap" and kind in BOOSTED:
-        yield f"{entry.where}: linear_shap reads linear models, and {model.source} holds trees; use tree_shap"
+        yield f": linear_shap reads linear models, and {model.source} holds trees; use tree_shap"
     elif method.torch_only and framework != "torch":
         yield (
-            f"{entry.where}: {name} needs a torch model and {of} is of {framework}; set its framework: torch, or "
-            "remove the method"
+            f": {name} needs a torch model and {of} is of {framework}; set its framework: torch, or remove the method"
         )
     elif (model.architecture or kind) in method.unsupported:
         yield (
-            f"{entry.where}: {name} has no rule for what {model.architecture or 'a transformer'} does; "
+            f": {name} has no rule for what {model.architecture or 'a transformer'} does; "
             "use expected_gradients or integrated_gradients"
         )
     elif "path" in method.needs and entry.place.experiment.reference == "delete":
         yield (
-            f"{entry.where}: {name} goes from the reference to the input, and under reference: delete there is no such "
+            f": {name} goes from the reference to the input, and under reference: delete there is no such "
             f"path; use {'mask or pad' if entry.place.kind in TEXT_KINDS else 'zero or mean_value'}"
         )
     elif name == "grad_cam" and entry.settings.layer is None and _has_no_grid(model):
         yield (
-            f"{entry.where}: grad_cam needs maps or tokens on one grid of patches, and {model.source} joins patches "
+            f": grad_cam needs maps or tokens on one grid of patches, and {model.source} joins patches "
             "from stage to stage; name a layer of maps, or remove the method"
         )
     elif "derivative" in method.needs and entry.place.function:
         lacking = entry.place.function
-        yield f"{entry.where}: {name} needs the derivative of a network, which {lacking} has not; remove it"
+        yield f": {name} needs the derivative of a network, which {lacking} has not; remove it"
 
 
 def _has_no_grid(model: Model) -> bool:
@@ -252,9 +241,9 @@ def check_installed(entry: MethodPlace) -> Iterator[str]:
         return
     if python := getattr(entry.settings, "python", None):
         if lacking := shapiq_process.find_problem(python):
-            yield f"{entry.where}.python: {lacking}"
+            yield f".python: {lacking}"
     elif lacking := registry.find_missing_package(entry.settings.method):
-        yield f"{entry.where}: {lacking}"
+        yield f": {lacking}"
 
 
 RULES: tuple[MethodRule, ...] = (
@@ -277,7 +266,7 @@ LARGE_D, TYPICAL_D = 1000, 50  # numbers of features that bound estimates while 
 
 def check_budget(entry: MethodPlace) -> Iterator[str]:
     """Check that budgets fit in memory, that the intermediate ones are below the budget, and that all are enough."""
-    where, settings = entry.where, entry.settings
+    where, settings = f".methods.{entry.name}", entry.settings
     own = "match_budget_of" if settings.match_budget_of else "budget" if settings.budget else None
     own = "budget.max_budget" if isinstance(settings.budget, StoppingRule) else own
     try:
@@ -286,7 +275,7 @@ def check_budget(entry: MethodPlace) -> Iterator[str]:
         yield f"{where}.match_budget_of: {error}"
         return
     smaller = settings.intermediate_budgets or []
-    key = f"{where}.{own}" if own else f"{entry.place.where}.budget"
+    key = f"{where}.{own}" if own else ".budget"
     budgets = [(key, most), *((f"{where}.intermediate_budgets", each) for each in smaller)]
     lines = [] if settings.match_budget_of else list(_check_size(entry, budgets))
     yield from lines[:1]
@@ -319,9 +308,9 @@ def check_stopping(entry: MethodPlace) -> Iterator[str]:
     if not isinstance(budget, StoppingRule):
         return
     if problem := registry.find_stopping_problem(entry.settings.method, budget):
-        yield f"{entry.where}.{problem}"
+        yield f".{problem}"
     if entry.settings.intermediate_budgets:
-        yield f"{entry.where}.intermediate_budgets: a budget that ends when it is good enough has none; remove the key"
+        yield ".intermediate_budgets: a budget that ends when it is good enough has none; remove the key"
 
 
 def estimate_bytes(method: str, multiple: float, d: int) -> float:

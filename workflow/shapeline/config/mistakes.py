@@ -120,17 +120,14 @@ def find_extremes(raw: Any) -> Iterator[str]:
     seen: set[int] = set()
     while waiting:
         path, value = waiting.pop()
-        if isinstance(value, dict | list):
-            if id(value) in seen:
-                continue
+        if isinstance(value, dict | list) and id(value) not in seen:
             seen.add(id(value))  # an alias of YAML may name it again, or itself
             inside = value.items() if isinstance(value, dict) else enumerate(value)
             waiting += [((*path, key), item) for key, item in inside]
-            problems = [_find_key_problem(key) for key in value] if isinstance(value, dict) else []
-        else:
-            longest = MAX_DOCUMENT_LENGTH if "texts" in path else MAX_TEXT_LENGTH
-            problems = [_find_value_problem(value, longest)]
-        yield from (f"{format_place(path)}: {problem}" for problem in problems if problem)
+        if problem := _find_problem(value, MAX_DOCUMENT_LENGTH if "texts" in path else MAX_TEXT_LENGTH):
+            yield f"{format_place(path)}: {problem}"
+        if path and (problem := _find_problem(path[-1], MAX_NAME_LENGTH)):
+            yield f"{format_place(path[:-1])}: the key {shorten_text(str(path[-1]))!r} is {problem}"
 
 
 def format_place(path: tuple) -> str:
@@ -139,12 +136,7 @@ def format_place(path: tuple) -> str:
     return ".".join(parts) or "the configuration"
 
 
-def _find_key_problem(key: object) -> str:
-    problem = _find_value_problem(key, MAX_NAME_LENGTH)
-    return f"the key {shorten_text(str(key))!r} is {problem}" if problem else ""
-
-
-def _find_value_problem(value: object, longest: int) -> str:
+def _find_problem(value: object, longest: int) -> str:
     if isinstance(value, int) and abs(value) > MAX_INTEGER:
         return f"a whole number of {value.bit_length():,} bits; the largest is 2^64 - 1; give a smaller one"
     if isinstance(value, str) and len(value) > longest:
@@ -164,10 +156,6 @@ class Place:
     model: Model | None
     source: Source | None
     shape: tuple[int, ...] | None
-
-    @property
-    def where(self) -> str:
-        return f"experiments.{self.name}"
 
     @property
     def dataset_name(self) -> str | None:
@@ -210,10 +198,6 @@ class MethodPlace:
     settings: Any
     shape: tuple[int, ...] | None
 
-    @property
-    def where(self) -> str:
-        return f"{self.place.where}.methods.{self.name}"
-
     @cached_property
     def method(self) -> Method:
         return METHODS[self.settings.method]
@@ -229,8 +213,13 @@ class MethodPlace:
         return find_features(self.place.experiment, self.settings).kind
 
 
+# A rule yields the rest of a line after its entry: ".key: problem; remedy", or ": problem; remedy".
 Rule = Callable[[Place], Iterator[str]]
 MethodRule = Callable[[MethodPlace], Iterator[str]]
+
+
+def locate(where: str, lines: Iterable[str]) -> Iterator[str]:
+    return (f"{where}{line}" for line in lines)
 
 
 def refuse(where: str, section: BaseModel, keys: Iterable[str], why: str) -> Iterator[str]:
@@ -241,7 +230,6 @@ def refuse(where: str, section: BaseModel, keys: Iterable[str], why: str) -> Ite
 
 
 def catch(where: str, check: Callable, *given: Any) -> Iterator[str]:
-    """Yield the mistake that a check raises."""
     try:
         check(*given)
     except ShapelineError as error:
@@ -249,7 +237,6 @@ def catch(where: str, check: Callable, *given: Any) -> Iterator[str]:
 
 
 def check_reference_to(where: str, what: str, name: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield a line if the name of an entry, or None, is not among the names of those that there are."""
     if name is not None and name not in names:
         yield f"{where}: there is no {what} '{name}'.{nearest(name, names)}"
 

@@ -89,7 +89,6 @@ def check_generator(source: str) -> None:
 
 
 def _check_weights(folder: Path) -> None:
-    """Raise ShapelineError if a folder has no weights that can be read without a pickle."""
     if not any((folder / name).is_file() for name in (WEIGHTS, INDEX)):
         pickled = next((name for name in PICKLES if (folder / name).is_file()), None)
         has = f"only pickled weights ({pickled}), which are never read" if pickled else "no weights"
@@ -230,7 +229,6 @@ def _check_folder(source: str) -> Path:
 
 
 def _describe_model(source: str) -> list[str]:
-    """Return the type of a folder's model."""
     return _read_json(_check_folder(source) / "config.json").get("architectures") or ["nothing that it names"]
 
 

@@ -113,7 +113,6 @@ def _sample_corners(boxes: np.ndarray, highest: np.ndarray, random: np.random.Ge
 
 
 def _read_annotations(path: Path, name: str, content: bytes) -> list[tuple[str, Annotation]]:
-    """Return (image, annotation) per entry of a file of annotations."""
     where = f"{path}: {name}"
     try:
         entries = json.loads(content)

@@ -223,7 +223,6 @@ def _list_texts(content: dict, rows: np.ndarray) -> dict:
 
 
 def _describe_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dict) -> dict:
-    """Return the card entries of documents with a user-defined tokenizer."""
     own = tokens.tokenizer
     if (tokens.n_words[rows] <= 1).all() and any(len(content["texts"][row].split()) > 1 for row in rows):
         raise ShapelineError(

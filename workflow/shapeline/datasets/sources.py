@@ -60,7 +60,6 @@ def expand(path: str | os.PathLike) -> Path:
 
 
 def _refuse_long(path: str) -> None:
-    """Raise ShapelineError for a path that no operating system can open."""
     whole = path.encode("utf-8", "surrogatepass")
     part = max(map(len, whole.split(b"/")))
     if len(whole) > LONGEST_PATH or part > LONGEST_PART:
@@ -182,7 +181,6 @@ class Call:
     names: tuple[str, ...]
 
     def __call__(self, available: Mapping[str, object]) -> object:
-        """Call the function with those of the available values that are its arguments."""
         return self.function(**self._select_named(available))
 
     def bind(self, available: Mapping[str, object]) -> Callable:

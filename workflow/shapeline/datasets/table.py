@@ -93,7 +93,6 @@ class Table:
         return frame if self.like is None else type(self.like)(frame).__finalize__(self.like)
 
     def _compose_frame(self, cells: np.ndarray) -> pd.DataFrame:
-        """Return cells (n, columns) as a data frame."""
         dtype = self.columns[0].dtype
         index = None if self.index is None else self.index.take(np.zeros(len(cells), np.intp))
         if isinstance(dtype, np.dtype) and all(each.is_number and each.dtype == dtype for each in self.columns):
@@ -215,7 +214,6 @@ def _store_values(values: pd.Series, codes: np.ndarray, missing: np.ndarray) -> 
 
 
 def _is_same(decoded: Any, values: pd.Series) -> bool:
-    """Return whether a column came back as it was."""
     restored = pd.Series(decoded, dtype=values.dtype if values.dtype == object else None).reset_index(drop=True)
     if restored.dtype != values.dtype:
         return False

@@ -215,7 +215,6 @@ def _name_cell(values: "pd.Series") -> str:
 
 
 def _refuse_spaces(path: Path, target: str, names: list[str]) -> None:
-    """Raise ShapelineError if two classes are one but for the spaces around them."""
     known: dict[str, str] = {}
     for name in names:
         if (other := known.setdefault(name.strip(), name)) != name:

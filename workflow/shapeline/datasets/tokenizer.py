@@ -272,7 +272,6 @@ def _find_separator(made: Any) -> int | None:
 
 
 def _check_types(where: str, first: str, encoding: Any, separator: int | None) -> None:
-    """Return the network tells the types of tokens by the separator, also where words are left out."""
     is_separator = np.array(encoding.ids) == separator
     if separator is not None and ((np.cumsum(is_separator) - is_separator > 0) != encoding.type_ids).any():
         raise ShapelineError(

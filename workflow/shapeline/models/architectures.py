@@ -127,7 +127,6 @@ def for_dataset(settings: Mapping[str, Any] | JobModel, card: dict[str, Any]) ->
 
 
 def _check_records(architecture: str, card: dict[str, Any]) -> None:
-    """Raise ShapelineError if cells are missing, or a class has nothing to learn from."""
     if card.get("missing"):
         raise ShapelineError(
             f"models: '{architecture}' takes no missing cells, and the dataset has some "
@@ -212,7 +211,6 @@ def _check_sizes(architecture: str, sizes: dict[str, Any]) -> None:
 
 
 def _list_sizes(builder: Callable[..., Any]) -> dict[str, Any]:
-    """Return the sizes a builder takes, with their defaults."""
     return {name: parameter.default for name, parameter in inspect.signature(builder).parameters.items()}
 
 

@@ -327,7 +327,6 @@ def bilstm(
 
 
 def _build_weights(module: keras.Model, example: np.ndarray) -> keras.Model:
-    """Return the module after evaluating one input, which creates its weights."""
     module(example)
     return module
 

@@ -94,7 +94,6 @@ def _open_session(source: str, content: bytes):
 
 
 def _match_input(source: str, session, shape: tuple[int, ...]) -> tuple[type, str]:
-    """Return the type of the input and the order of its axes."""
     inputs = session.get_inputs()
     _check_one_input(source, inputs)
     expected, batch = tuple(inputs[0].shape[1:]), next(iter(inputs[0].shape), None)

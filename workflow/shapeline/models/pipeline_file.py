@@ -160,7 +160,6 @@ def check_types(source: str, content: bytes, trusted: Sequence[str] = ()) -> Non
 
 @contextlib.contextmanager
 def _explain_skops_errors(source: str) -> Iterator[None]:
-    """Raise a ShapelineError where skops cannot read a file."""
     from skops.io.exceptions import UntrustedTypesFoundException
 
     try:
@@ -206,7 +205,6 @@ def _order_probabilities(source: str, estimator: Any, classes: list[str]) -> Cal
 
 
 def _load_trees(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
-    """Return the trees in a file's bytes by their own package."""
     package = BOOSTED[Path(source).suffix]
     try:
         estimator, classes = OPENED[package](content)

@@ -149,7 +149,6 @@ class Trainer:
         return tuple(torch.as_tensor(array).to(self.device) for array in stored)
 
     def _to_floats(self, rows: torch.Tensor) -> torch.Tensor:
-        """Convert stored rows to inputs of the module."""
         return rows if self.scale is None else rows.float() / self.scale
 
 

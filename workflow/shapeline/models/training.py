@@ -144,7 +144,6 @@ def _as_float32(rows: Any) -> Any:
 
 @contextlib.contextmanager
 def _explain_memory_error(message: str) -> Iterator[None]:
-    """Raise ShapelineError with the message if memory runs out inside the block."""
     try:
         yield
     except Exception as error:

@@ -92,7 +92,6 @@ def _read_text_sizes(source: str, model: Any, card: dict[str, Any]) -> dict[str,
 
 
 def _read_image_sizes(source: str, card: dict[str, Any]) -> dict[str, Any]:
-    """Return the sizes of a network of images. Raises ShapelineError if the images have other sides or channels."""
     if problem := folders.find_image_problem(source, card["input_shape"]):
         raise ShapelineError(f"models: {problem}")
     return folders.normalisation(source)
@@ -258,7 +257,6 @@ class TextNetwork(nn.Module):
         return ids.masked_fill(absent, self.pad).gather(1, absent.int().argsort(dim=1, stable=True))
 
     def _trim(self, ids: torch.Tensor) -> torch.Tensor:
-        """Remove the positions that are padding in every row."""
         places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
         return ids[:, : max(1, int(((ids != self.pad) * places).max()))]
 
