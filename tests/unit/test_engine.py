@@ -669,7 +669,6 @@ def test_training_mode_is_restored_and_not_used():
     "change, message",
     [
         ({"value": "log_prob"}, "Did you mean 'log_probability'"),
-        ({"backend": ExecutionBackend("onx")}, "Did you mean 'onnx'"),
         ({"masks": ALL_MASKS[:, :2]}, r"masks have shape \(8, 2\)"),
         ({"masks": ALL_MASKS[None]}, r"\(2, K, 3\)"),
         ({"reference": Reference(np.zeros((1, 4), np.float32))}, r"reference rows have shape \(4,\)"),

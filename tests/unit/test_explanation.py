@@ -395,6 +395,8 @@ def test_no_instances_and_no_classes(explained, tmp_path):
         none.summary()
     with pytest.raises(ShapelineError, match="there is no such file"):
         shapeline.Explanation.load(tmp_path / "none.parquet")
+    none.save(tmp_path / "none.parquet")
+    assert len(shapeline.Explanation.load(tmp_path / "none.parquet")) == 0
     ages = FRAME[["age"]].fillna(0)
     model = LogisticRegression().fit(ages, np.arange(len(ages)) % 2)
     with pytest.raises(ShapelineError, match="target is a set without classes"):
@@ -434,10 +436,12 @@ def test_it_is_a_score_file(what, explained, tmp_path):
         pictures = RNG.random((2, 1, 4, 4))
         explained = shapeline.explain(lambda rows: rows.reshape(len(rows), -1).mean(1), pictures, "sample_shapley")
     if what == "texts":
-        explained = shapeline.explain(opinion, ["great film", "bad"], "occlusion", class_names=["neg", "pos"])
+        texts = ["a great film of some length and much more", "bad film"]
+        explained = shapeline.explain(opinion, texts, "kernel_shap", budget=3, class_names=["neg", "pos"])
     explained.save(tmp_path / "kept.parquet")
     again = shapeline.Explanation.load(tmp_path / "kept.parquet")
     np.testing.assert_allclose(again.scores, explained.scores, rtol=1e-6)
+    np.testing.assert_allclose(again.to_frame()["half"], explained.to_frame()["half"], rtol=1e-6)
     assert repr(again) == repr(explained) and again.to_frame()["feature"].equals(explained.to_frame()["feature"])
     assert type(again.plot()) is type(explained.plot())
     rows = scores.read(tmp_path / "kept.parquet")

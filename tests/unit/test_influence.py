@@ -172,7 +172,6 @@ def test_blocks_and_chunks_change_nothing(monkeypatch):
     monkeypatch.setattr(distances, "CHUNK_PAIRS", 5 * len(X))
     monkeypatch.setattr(distances, "BLOCK_CELLS", 7 * 13)
     monkeypatch.setattr(distances, "MAX_CACHED_CELLS", 0)
-    monkeypatch.setattr(distances, "_BLOCK", 50)
     parts = [influence.mim(points, X, classes), influence.parzen(points, X, classes, 0.5)]
     parts.append(influence.data_lime(points, X, classes, 1.0))
     for one, other in zip(whole, parts, strict=True):
@@ -422,9 +421,7 @@ def test_rows_apart_by_less_than_float32_are_not_equal():
     assert found[0, 0] == pytest.approx(1 / r, rel=1e-5)
 
 
-@pytest.mark.parametrize("few", [0, 1 << 20], ids=["hashed", "compared"])
-def test_equal_rows_are_found_by_hashes_and_by_comparing(few, monkeypatch):
-    monkeypatch.setattr(distances, "_MAX_COMPARED", few)
+def test_equal_rows_have_one_id():
     random = np.random.default_rng(1)
     X, points = random.integers(-1, 2, (60, 3)) * 1.0, random.integers(-1, 2, (30, 3)) * -1.0
     X[0, 0] = np.nan
@@ -436,16 +433,11 @@ def test_equal_rows_are_found_by_hashes_and_by_comparing(few, monkeypatch):
 
 
 def test_a_hash_that_collides_changes_nothing(monkeypatch):
-    monkeypatch.setattr(distances, "_MAX_COMPARED", 0)
-    points, X, classes, *_ = data(3)
-    expected = influence.mim(points, X, classes)
     random = np.random.default_rng(0)
     grid, known = random.integers(0, 2, (40, 3)).astype(float), random.integers(0, 2, 40)
     counted = influence.counterfactual(grid, known)
     home = sys.modules["shapeline.influence.measures"]
-    for module in (distances, home):
-        monkeypatch.setattr(module, "hash_columns", lambda values, columns: np.zeros(values.shape, np.uint64))
-    np.testing.assert_array_equal(influence.mim(points, X, classes), expected)
+    monkeypatch.setattr(home, "hash_column", lambda values, column: np.zeros(values.shape, np.uint64))
     np.testing.assert_array_equal(influence.counterfactual(grid, known), counted)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import shapeline
+from shapeline import designs
 from shapeline.attribution.run import Options, attribute
 from shapeline.errors import ShapelineError
 from shapeline.games import torch_execution
@@ -255,12 +256,16 @@ def test_a_keras_network_with_more_answers_than_rows_is_refused():
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16])
-def test_networks_of_other_weights_name_what_to_write(kind):
+def test_networks_of_other_weights_are_given_rows_of_their_type(kind):
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).to(kind)
-    line = rf"its weights are {str(kind)[6:]} and rows are float32; give net\.float\(\)"
-    with pytest.raises(ShapelineError, match=line):
-        shapeline.explain(net, X[:2], "occlusion", "zero")
-    assert np.isfinite(shapeline.explain(net.float(), X[:2], "occlusion", "zero").scores).all()
+    found = shapeline.explain(net, X[:1], "shapley", "zero")
+    design = designs.shapley(3)
+    with torch.no_grad():
+        outputs = net(torch.from_numpy(np.where(design.masks, X[:1], 0)).to(kind)).double().log_softmax(1)
+    np.testing.assert_allclose(found.scores[0], design.attribute(outputs[:, found.target[0]].numpy()), atol=1e-3)
+    net[0].float()  # weights of two types are refused
+    with pytest.raises(ShapelineError, match=r"and rows are float32; give net\.float\(\)"):
+        shapeline.explain(net, X[:1], "shapley", "zero")
 
 
 @pytest.mark.parametrize("last", ["nn.Softmax(1)", "nn.Sigmoid()", "nn.Identity()"])

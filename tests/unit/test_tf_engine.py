@@ -207,14 +207,11 @@ def test_an_output_that_is_not_finite_names_model_and_instance(bad):
     assert caught.value.instance == 3
 
 
-def test_outputs_that_are_no_logits_and_unknown_backends_are_refused():
+def test_outputs_that_are_no_logits_are_refused():
     one = twins.keras_classifier(keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)]))
     arguments = (np.ones((2, 3), np.float32), Reference(np.zeros((1, 3), np.float32)), np.ones((1, 3), bool), COLUMNS)
     with pytest.raises(ShapelineError, match=r"model 'Sequential': gave shape \(.*, 1\)"):
         shortcuts.values(one, *arguments)
-    _, model = twins.linear(WEIGHTS, np.zeros(3, np.float32))
-    with pytest.raises(ShapelineError, match=r"unknown backend 'compild'\. Did you mean 'compiled'"):
-        shortcuts.values(model, *arguments, backend=ExecutionBackend("compild"))
 
 
 def test_calibrate_picks_a_verified_backend(images, monkeypatch):

@@ -7,7 +7,6 @@ import sys
 import pandas as pd
 
 from shapeline import scores, versions
-from shapeline.attribution import provenance
 from shapeline.config import validation
 from shapeline.report import experiment, tables
 from shapeline.report.formatting import merge_values
@@ -50,17 +49,6 @@ def test_a_run_begins_with_what_has_other_versions(default, tmp_path, monkeypatc
     (line,) = messages.list_version_lines(loaded)
     assert line.startswith(f"digits: scores of kernel_shap, lime were made with numpy 1.0 and {here} is installed")
     assert "versions: strict" in line
-
-
-def test_a_run_begins_with_what_was_computed_from_encoded_rows(default, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    default["run"] = ["digits"]
-    loaded = validation.load(default)
-    for label, more in (("exact", {}), ("kernel_shap", {"row_types": provenance.OWN_TYPES})):
-        (path,) = runs.list_score_files(loaded, "digits", label)
-        scores.write(path, pd.DataFrame({"instance": [1]}), {"framework": "function", "rows": ["a key"], **more})
-    (line,) = messages.list_version_lines(loaded)
-    assert line.startswith("digits: scores of exact were computed from rows encoded as float32")
 
 
 def test_a_run_ends_with_failures_and_warnings_per_method(default, tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ from shapeline.designs import local
 from shapeline.games import windows
 from shapeline.games.features import Features
 from shapeline.models.classifier import Classifier
-from tests.fixtures.failures import failure
 
 LENGTH, VOCABULARY, CLASSES = 24, 40, 3
 
@@ -132,8 +131,6 @@ def test_the_widest_window():
     masks = np.random.default_rng(0).random((40, 70)) < 0.5
     rows = np.zeros((1, 70), np.int32)
     check(net(windows.MAX_WIDTH), document(cells), rows, masks, cells)
-    refused = windows.evaluate_tiles(net(windows.MAX_WIDTH + 1), document(cells), rows, masks, cells)
-    assert "up to 32" in failure(next, refused)
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -152,6 +152,10 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     classifier = given.classifier(adapters.wrap(model, "regression" if of_regression else wanted.outputs))
     if classifier.framework == "tensorflow":
         import_framework(classifier.framework).drop_if_changed(classifier.module, given.inputs)
+    if classifier.framework == "torch" and given.kind != "text":
+        from shapeline.games.torch_execution import cast_inputs
+
+        classifier = cast_inputs(classifier)
     chosen = _choose_features(given) if wanted.features is None else wanted.features
     buckets_of_inputs = (
         [(given_features, np.arange(len(given.inputs)))] if given_features else _group_by_features(chosen, given)

@@ -260,13 +260,6 @@ def tabulate_agreement(entries: list[str], correlation: Callable[[str, str], flo
     return table
 
 
-def mean_agreement(agreement: pd.DataFrame) -> pd.Series | float:
-    """Return the mean agreement of each method with the others except random."""
-    others = [entry for entry in agreement if entry != CONTROL]
-    among = agreement.loc[others, others].where(~np.eye(len(others), dtype=bool))
-    return among.mean() if len(others) > 1 else np.nan
-
-
 def _tabulate(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreement: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method."""
     table = pd.DataFrame(
@@ -277,11 +270,18 @@ def _tabulate(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreemen
     )
     with_gradients = [entry for entry in table.index if METHODS[entries[entry][0]].gradients]
     table.loc[with_gradients, "evaluations"] *= GRADIENT_EVALUATIONS
+    return add_quality(table, measured, PRINTED, agreement)
+
+
+def add_quality(table: pd.DataFrame, measured: pd.DataFrame, columns: Mapping, agreement: pd.DataFrame) -> pd.DataFrame:
+    """Return the costs of methods with the means of their measures, whose columns are named, and of their agreement."""
     means = measured.groupby(["method", "statistic"])["value"].mean()
-    for statistic, name in PRINTED.items():
+    for statistic, name in columns.items():
         if statistic in set(measured["statistic"]):
             table[name] = means.xs(statistic, level="statistic")
-    table["agreement"] = mean_agreement(agreement)
+    others = [entry for entry in agreement if entry != CONTROL]
+    among = agreement.loc[others, others].where(~np.eye(len(others), dtype=bool))
+    table["agreement"] = among.mean() if len(others) > 1 else np.nan
     return table
 
 

@@ -190,12 +190,7 @@ def _tabulate(found: Found, measured: pd.DataFrame, agreement: pd.DataFrame) -> 
     """Return a row per method."""
     means = {entry: [np.mean([getattr(one, name) for one in each]) for name in COSTS] for entry, each in found.items()}
     table = pd.DataFrame.from_dict(means, orient="index", columns=list(COSTS))
-    measured = measured.groupby(["method", "statistic"])["value"].mean()
-    for statistic, name in COLUMNS.items():
-        if statistic in measured.index.get_level_values("statistic"):
-            table[name] = measured.xs(statistic, level="statistic")
-    table["agreement"] = comparison.mean_agreement(agreement)
-    return table
+    return comparison.add_quality(table, measured, COLUMNS, agreement)
 
 
 COSTS = ("evaluations", "seconds")

@@ -12,42 +12,19 @@ import pandas as pd
 import shapeline
 from shapeline import scores
 from shapeline.attribution.explanation import Explanation as Record
+from shapeline.attribution.explanation import build_rows as tabulate
 from shapeline.errors import ShapelineError
 from shapeline.files import check_path
 from shapeline.games.features import Features
 
-UNCHANGED_COLUMNS = ("target", "evaluations", "seconds", "value_full", "value_empty", "status", "error", "warning")
 PLAIN = ("kind", "method", "value", "reference", "rows")  # of the description, stored as JSON
 
 
 def build_rows(explanation) -> pd.DataFrame:
     """Return score rows; an instance is identified by its position."""
-    n, spread = len(explanation), explanation.standard_error
-    sizes = [len(names) for names in explanation.about.names]
-    fine = np.array(explanation.status, dtype=object) == "ok"
-    budget, n_pairs = explanation.about.method.get("budget"), [size * (size - 1) // 2 for size in sizes]
-    has_errors = fine if spread is None else fine & np.isfinite(spread[fine]).all()
-    return pd.DataFrame(
-        {
-            "instance": np.arange(n),
-            "repeat": 0,
-            "budget": budget if isinstance(budget, int | float) else None,
-            "scores": _trim_rows(explanation.scores, sizes, fine),
-            "standard_error": _trim_rows(spread, sizes, has_errors),
-            "interactions": _trim_rows(explanation.interaction_values, n_pairs, fine),
-            "interactions_standard_error": _trim_rows(explanation.interactions_standard_error, n_pairs, fine),
-            **{name: getattr(explanation, name) for name in UNCHANGED_COLUMNS},
-            "details": [json.dumps(details) if details else None for details in explanation.details],
-        }
-    )
-
-
-def _trim_rows(scores: np.ndarray | None, sizes: list[int], available: np.ndarray) -> list[np.ndarray | None]:
-    """Return each instance's scores without padding; None where it has none."""
-    if scores is None:
-        return [None] * len(sizes)
-    flat = scores.reshape(len(scores), -1).astype(np.float32)
-    return [row[:size] if is_there else None for row, size, is_there in zip(flat, sizes, available, strict=True)]
+    budget, sizes = explanation.about.method.get("budget"), [len(names) for names in explanation.about.names]
+    budget = budget if isinstance(budget, int | float) else None
+    return tabulate(explanation, np.arange(len(sizes)), 0, budget, sizes)
 
 
 def write(explanation, path: str | Path) -> None:

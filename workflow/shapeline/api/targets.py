@@ -117,7 +117,8 @@ def query_outputs(
     classifier: Classifier, inputs: np.ndarray, what: str = "inputs", background: np.ndarray | None = None
 ) -> np.ndarray:
     """Return the model's outputs of inputs, (n, classes) or (n, 1). Raises ShapelineError that names the row."""
-    ask = build_function(classifier)
+    is_regression = classifier.task == "regression"
+    ask = (lambda inputs: classifier.predict(inputs)[:, None]) if is_regression else classifier.log_probs
     try:
         predictions = ask(inputs)
         twice = [ask(inputs[:REPEATED_ROWS]) for _ in range(2)]
@@ -145,13 +146,6 @@ def query_outputs(
         )
     _check_same(classifier, *(answers if classifier.task == "regression" else np.exp(answers) for answers in twice))
     return predictions
-
-
-def build_function(classifier: Classifier) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the function from inputs to log-probabilities (n, classes), or predictions (n, 1) of a regression."""
-    if classifier.task == "regression":
-        return lambda inputs: classifier.predict(inputs)[:, None]
-    return classifier.log_probs
 
 
 def _fails(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> bool:

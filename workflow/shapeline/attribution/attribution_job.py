@@ -27,7 +27,7 @@ from shapeline.attribution.context import (
     value_addresses,
     value_facts,
 )
-from shapeline.attribution.explanation import Explanation
+from shapeline.attribution.explanation import Explanation, build_rows
 from shapeline.attribution.game_values import ValueStore
 from shapeline.attribution.row_store import ADDRESS, FLUSH_SECONDS, Table, digest
 from shapeline.attribution.run import Options, attribute, runs_elsewhere, warm_up
@@ -305,7 +305,7 @@ class _Part:
                 dropped = dict.fromkeys(("standard_error", "interaction_values", "interactions_standard_error"))
                 explanation = dataclasses.replace(explanation, scores=shares, **dropped)
             budget = None if isinstance(budget, StoppingCriterion) else budget
-            frames.append(build_rows(self.share.iloc[indices], explanation, self.repeat, budget))
+            frames.append(build_rows(explanation, self.share["instance"].iloc[indices], self.repeat, budget))
         return pd.concat(frames, ignore_index=True)
 
 
@@ -322,39 +322,3 @@ def _stabilise_seconds(
         stable = stable + 1 if fastest >= (1 - STABLE_SHARE) * before else 0
         if stable == STABLE_PASSES or time.perf_counter() - began > timing_seconds:
             return
-
-
-def _flatten_rows(numbers: np.ndarray | None, explanation: Explanation) -> list[np.ndarray | None]:
-    """Return the flattened values of each row; None if the method has none or failed, or if they are not finite."""
-    if numbers is None:
-        return [None] * len(explanation.status)
-    flat = numbers.reshape(len(numbers), -1).astype(np.float32)
-    return [
-        row if status == "ok" and np.isfinite(row).all() else None
-        for row, status in zip(flat, explanation.status, strict=True)
-    ]
-
-
-def build_rows(share: pd.DataFrame, explanation: Explanation, repeat: int, budget: float | None) -> pd.DataFrame:
-    """Return the rows of an explanation of the instances of a share."""
-    flat = explanation.scores.reshape(len(share), -1).astype(np.float32)
-    return pd.DataFrame(
-        {
-            "instance": share["instance"].to_numpy(),
-            "target": explanation.target,
-            "repeat": repeat,
-            "budget": budget,
-            "scores": [row if status == "ok" else None for row, status in zip(flat, explanation.status, strict=True)],
-            "standard_error": _flatten_rows(explanation.standard_error, explanation),
-            "interactions": _flatten_rows(explanation.interaction_values, explanation),
-            "interactions_standard_error": _flatten_rows(explanation.interactions_standard_error, explanation),
-            "evaluations": explanation.evaluations,
-            "seconds": explanation.seconds,
-            "value_full": explanation.value_full,
-            "value_empty": explanation.value_empty,
-            "status": explanation.status,
-            "error": explanation.error,
-            "warning": explanation.warning,
-            "details": [json.dumps(details) if details else None for details in explanation.details],
-        }
-    )

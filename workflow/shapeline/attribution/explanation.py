@@ -1,9 +1,12 @@
 """The result of a method on instances: scores, cost, values of both ends, status."""
 
-from collections.abc import Iterable
+import json
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pandas as pd
 
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
@@ -64,4 +67,43 @@ def build_blank(n: int, features: Features, targets: np.ndarray) -> Explanation:
         error=[None] * n,
         details=[{} for _ in range(n)],
         warning=[None] * n,
+    )
+
+
+def build_rows(
+    explanation: Explanation,
+    instances: Sequence[int],
+    repeat: int,
+    budget: float | None,
+    sizes: Sequence[int | None] = (),
+) -> pd.DataFrame:
+    """Return the score rows of an explanation, without those columns that a job adds; sizes: the number of features of
+    each instance, where it is not that of all."""
+    sizes = sizes or [None] * len(explanation.status)
+    n_pairs = [None if size is None else size * (size - 1) // 2 for size in sizes]
+
+    def list_numbers(name: str, sizes: Sequence[int | None], any_number: bool = False) -> pd.Series:
+        """Return the numbers of each instance, None where it failed or, except scores, where one is not finite."""
+        if (numbers := getattr(explanation, name)) is None:
+            return pd.Series([None] * len(sizes), dtype=object)
+        flat = numbers.reshape(len(numbers), math.prod(numbers.shape[1:])).astype(np.float32)
+        cells = [
+            row[:size] if status == "ok" and (any_number or np.isfinite(row[:size]).all()) else None
+            for row, size, status in zip(flat, sizes, explanation.status, strict=True)
+        ]
+        return pd.Series(cells, dtype=object)
+
+    same = "target evaluations seconds value_full value_empty status error warning".split()
+    return pd.DataFrame(
+        {
+            "instance": np.asarray(instances),
+            "repeat": repeat,
+            "budget": budget,
+            "scores": list_numbers("scores", sizes, any_number=True),
+            "standard_error": list_numbers("standard_error", sizes),
+            "interactions": list_numbers("interaction_values", n_pairs),
+            "interactions_standard_error": list_numbers("interactions_standard_error", n_pairs),
+            **{name: getattr(explanation, name) for name in same},
+            "details": [json.dumps(details) if details else None for details in explanation.details],
+        }
     )

@@ -14,9 +14,9 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.attribution import game_values
-from shapeline.attribution.attribution_job import Result, build_rows
+from shapeline.attribution.attribution_job import Result
 from shapeline.attribution.context import AttributionSettings, ExplanationContext
-from shapeline.attribution.explanation import Explanation
+from shapeline.attribution.explanation import Explanation, build_rows
 from shapeline.attribution.game_values import SLOW_SECONDS, WHERE, ValueRows
 from shapeline.attribution.row_store import Table, digest, digest_file
 from shapeline.attribution.run import Options, attribute
@@ -228,7 +228,9 @@ class GameJob:
             seconds = explanation.seconds + seconds_spent * part
             explanation = dataclasses.replace(explanation, seconds=seconds, evaluations=evaluations)
             frames.append(
-                build_rows(share, explanation, repeat, None if isinstance(budget, StoppingCriterion) else budget)
+                build_rows(
+                    explanation, share["instance"], repeat, None if isinstance(budget, StoppingCriterion) else budget
+                )
             )
         return pd.concat(frames, ignore_index=True)
 

@@ -10,7 +10,6 @@ from shapeline.methods import shapiq_process
 from shapeline.seeds import digest
 from shapeline.versions import list_imported, version
 
-OWN_TYPES = "in their own types"  # types of the rows of a model that is no network; earlier versions used float32
 # What `seconds` leave out, by timing; both end when the numbers are on the host, so that the device has finished.
 EXCLUDED = {
     "batch": "loading, calibration, cutting superpixels, what else the machine did, one warm-up call of the model and "
@@ -42,7 +41,6 @@ def provenance(context: ExplanationContext, settings: dict, device: str) -> dict
         "spread_from": requested.method.features,  # the method's own features, of which each cell has a share
         "versions": {**list_imported(), **({peer: release} if peer else {}), "shapeline": shapeline.__version__},
         "framework": framework,
-        "row_types": OWN_TYPES if framework == "function" else None,
         "form": asdict(context.backend) if context.backend else None,
         "device": device,
         "git_commit": commit or None,

@@ -49,16 +49,7 @@ def digest_array(values: np.ndarray) -> str:
 
 def digest_frame(rows: pd.DataFrame, without: Sequence[str] = ()) -> str:
     """Return the digest of a table whose cells are numbers, texts or arrays."""
-    state = hashlib.sha256()
-    for name in rows.columns.drop([*without]):
-        cells = rows[name].to_numpy()
-        if cells.dtype.hasobject:
-            arrays = [cell for cell in cells if isinstance(cell, np.ndarray)]
-            others = [cell.shape if isinstance(cell, np.ndarray) else cell for cell in cells]
-            state.update(repr(others).encode())
-            cells = np.concatenate(arrays) if arrays else np.zeros(0)
-        state.update(f"{name}{cells.dtype}".encode() + cells.tobytes())
-    return state.hexdigest()[:32]
+    return digest([[*rows.columns.drop([*without])], digest_rows(rows, without)])
 
 
 def digest_rows(rows: pd.DataFrame, without: Sequence[str] = ()) -> list[str]:

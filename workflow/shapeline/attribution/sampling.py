@@ -330,30 +330,20 @@ class _ValueCache:
     """The evaluated values of coalitions on n instances."""
 
     def __init__(self, n: int):
-        random = np.random.default_rng(0)
-        self.salt = random.integers(1 << 63, size=n, dtype=np.uint64)
-        self.keys, self.known = np.zeros(0, np.uint64), np.zeros(0)
+        self.known: list[dict[bytes, float]] = [{} for _ in range(n)]
 
     def values(self, rows: np.ndarray, masks: np.ndarray, evaluate: Callable) -> np.ndarray:
         """Return values (m, K) of masks (m, K, d) on the instances at `rows` (m,); new ones from `evaluate`."""
-        packed = np.packbits(masks, axis=2)
-        numbers = np.random.default_rng(1).integers(1 << 63, size=(packed.shape[2], 256), dtype=np.uint64)
-        # The key of a coalition of an instance is the exclusive or of random numbers: 63 bits, so no two are equal.
-        keys = np.bitwise_xor.reduce(numbers[np.arange(len(numbers)), packed], axis=2) ^ self.salt[rows, None]
-        unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        table = np.full(len(unique), np.nan)
-        index = np.searchsorted(unique, self.keys).clip(max=len(unique) - 1)
-        found = unique[index] == self.keys
-        table[index[found]] = self.known[found]
-        is_new = np.zeros(keys.shape, bool)
-        is_new.ravel()[first[np.isnan(table)]] = True
+        keys = [[mask.tobytes() for mask in of_instance] for of_instance in np.packbits(masks, axis=2)]
+        known = [self.known[row] for row in rows]
+        is_new = np.array([[key not in own for key in part] for own, part in zip(known, keys, strict=True)])
         largest = is_new.sum(axis=1).max()
         if largest:  # an instance with fewer new coalitions evaluates some again
             columns = np.argsort(~is_new, axis=1, kind="stable")[:, :largest]
-            new_masks = np.take_along_axis(masks, columns[:, :, None], axis=1)
-            table[np.take_along_axis(inverse.reshape(keys.shape), columns, axis=1)] = evaluate(rows, new_masks)
-        self.keys, self.known = unique, table
-        return table[inverse.reshape(keys.shape)]
+            values = evaluate(rows, np.take_along_axis(masks, columns[:, :, None], axis=1))
+            for own, part, places, new in zip(known, keys, columns, values, strict=True):
+                own.update(zip((part[place] for place in places), new, strict=True))
+        return np.array([[own[key] for key in part] for own, part in zip(known, keys, strict=True)])
 
 
 CHUNK_SIZE = 32  # instances between two progress lines

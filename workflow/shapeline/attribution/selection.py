@@ -1,5 +1,6 @@
 """The selection of the instances that an experiment explains, sampled by seed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,12 +65,7 @@ def select(context: ExplanationContext, seed: int, count: int = 100, **others) -
         return _predict(context, pd.DataFrame(chosen))
     selected = pd.DataFrame(chosen).astype({"label": np.int32})
     log_probs = context.model.log_probs(context.inputs(selected))
-    bad = np.flatnonzero(np.isnan(log_probs).any(1))  # -inf is valid: a function may return P = 0
-    if len(bad):
-        raise ShapelineError(
-            f"model '{context.model.architecture}': returns {log_probs[bad[0]].tolist()} "
-            f"for instance {selected['instance'][bad[0]]}; return finite numbers"
-        )
+    _check_outputs(context, log_probs, np.isnan(log_probs).any(1), selected["instance"])  # -inf is P = 0 of a function
     predicted = {"prediction": log_probs.argmax(1).astype(np.int32), "probability": np.exp(log_probs.max(1))}
     selected = selected.assign(**predicted)
     if selection.target == "predicted":
@@ -117,12 +113,7 @@ def _expand_labels(context: ExplanationContext, rows: np.ndarray, label: int | s
     if label is not None:
         targets = targets[[checks.class_index("instances.label", label, names)]]
     log_probs = context.model.log_probs(dataset.inputs[rows])
-    bad = np.flatnonzero(np.isnan(log_probs).any(1))
-    if len(bad):
-        name, instance = context.model.architecture, dataset.ids[rows[bad[0]]]
-        raise ShapelineError(
-            f"model '{name}': returns {log_probs[bad[0]].tolist()} for instance {instance}; return finite numbers"
-        )
+    _check_outputs(context, log_probs, np.isnan(log_probs).any(1), dataset.ids[rows])
     repeated, labels = np.repeat(rows, len(targets)), np.tile(targets, len(rows))
     selected = pd.DataFrame(
         {
@@ -142,13 +133,18 @@ def _expand_labels(context: ExplanationContext, rows: np.ndarray, label: int | s
 def _predict(context: ExplanationContext, selected: pd.DataFrame) -> pd.DataFrame:
     """Return the instances with the predictions of a regression model."""
     predictions = context.model.predict(context.inputs(selected))
-    bad = np.flatnonzero(~np.isfinite(predictions))
-    if len(bad):
-        name, instance = context.model.architecture, selected["instance"][bad[0]]
-        raise ShapelineError(
-            f"model '{name}': returns {predictions[bad[0]]} for instance {instance}; return finite numbers"
-        )
+    _check_outputs(context, predictions, ~np.isfinite(predictions), selected["instance"])
     return selected.assign(prediction=predictions)
+
+
+def _check_outputs(context: ExplanationContext, outputs: np.ndarray, is_bad: np.ndarray, instances: Sequence) -> None:
+    """Raise ShapelineError for the first instance (n,) whose outputs are bad (n,)."""
+    if is_bad.any():
+        first = is_bad.argmax()
+        raise ShapelineError(
+            f"model '{context.model.architecture}': returns {outputs[first].tolist()} for instance {instances[first]}; "
+            "return finite numbers"
+        )
 
 
 def _sample_rows(context: ExplanationContext, seed: int, selection: Selection) -> np.ndarray:

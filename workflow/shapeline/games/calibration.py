@@ -33,8 +33,6 @@ def calibrate(model: Classifier, inputs: np.ndarray, reference: Reference) -> ex
     module that splits batches itself (`rows_a_call`) is run plain.
     """
     inputs = as_array(inputs)
-    if len(inputs) == 0:
-        raise ShapelineError("engine: there is no input to calibrate on; give one or more")
     if rows := limit_rows(model, reference):
         backend = _calibrate_batches(
             Game(model, share_reference(reference, inputs), None, backend=execution.ExecutionBackend(batch=rows)),

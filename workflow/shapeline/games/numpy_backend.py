@@ -38,8 +38,7 @@ TIMING_SECONDS, FEW_ROWS = 0.03, 64  # seconds per timed batch; batches of few r
 @dataclass(frozen=True)
 class _Request:
     """The settings shared by all instances. absent: bits (M, cells) of the shared reference; columns: the mask column
-    of each cell; forward: the function or graph; buffers: for a tile's composed rows, one per thread; step: coalitions
-    per tile; limit: rows per call."""
+    of each cell; forward: the function or graph; step: coalitions per tile; limit: rows per call."""
 
     game: Game
     inputs: np.ndarray
@@ -47,7 +46,6 @@ class _Request:
     absent: np.ndarray
     columns: np.ndarray | None
     forward: Callable[[np.ndarray], np.ndarray]
-    buffers: queue.SimpleQueue
     step: int
     limit: int
 
@@ -75,11 +73,11 @@ def values(
     # With fewer blocks of instances than threads, the threads share the coalitions of a block.
     step = chunk if len(blocks) >= threads else b * math.ceil(min(chunk, K) / b / threads)
     threads = min(threads, len(blocks) * math.ceil(min(chunk, K) / step))
-    buffers = queue.SimpleQueue()
+    buffers = queue.SimpleQueue()  # for a tile's composed rows, one per thread
     for _ in range(threads):
         buffers.put(np.empty((a * b * M, size), absent.dtype))
     forward = _build_forward(model, threads)
-    setup = _Request(game, inputs, masks, absent, _map_cells(game.features), forward, buffers, b, limit)
+    setup = _Request(game, inputs, masks, absent, _map_cells(game.features), forward, b, limit)
     for first in range(0, K, chunk):
         last, shared = min(first + chunk, K), None  # frees the previous chunk's masks, which are as large
         # Masks that all instances share are expanded to input cells once, not per instance.
@@ -88,7 +86,11 @@ def values(
         def run(task: tuple[slice, slice], first: int = first, shared: np.ndarray | None = shared) -> np.ndarray:
             block, part = task
             present = None if shared is None else shared[:, part.start - first : part.stop - first]
-            return _evaluate_block(setup, block, part, present, (targets[block], None if full is None else full[block]))
+            context, buffer = (targets[block], None if full is None else full[block]), buffers.get()
+            try:
+                return _evaluate_tiles(setup, block, part, present, context, buffer)
+            finally:
+                buffers.put(buffer)
 
         parts = [slice(start, min(start + step, last)) for start in range(first, last, step)]
         tasks = [(block, part) for block in blocks for part in parts]
@@ -111,20 +113,10 @@ def _count_calls(model: Classifier) -> int:
     return 1 if model.runtime is None else model.module.shares
 
 
-def _evaluate_block(
-    setup: _Request, instances: slice, coalitions: slice, shared: np.ndarray | None, context: tuple
-) -> np.ndarray:
-    """Return values of a block of instances and coalitions; shared: bits of coalitions that all instances share."""
-    buffer = setup.buffers.get()
-    try:
-        return _evaluate_tiles(setup, instances, coalitions, shared, context, buffer)
-    finally:
-        setup.buffers.put(buffer)
-
-
 def _evaluate_tiles(
     setup: _Request, instances: slice, coalitions: slice, shared: np.ndarray | None, context: tuple, buffer: np.ndarray
 ) -> np.ndarray:
+    """Return values of a block of instances and coalitions; shared: bits of coalitions that all instances share."""
     game, rows, scored, outputs = setup.game, setup.inputs[instances], [], []
     absent, by_column, score_targets = setup.absent, takes_columns(game), map_targets(convert_outputs, np.stack)
     if game.reference.own is not None:

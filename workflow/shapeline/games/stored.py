@@ -43,7 +43,7 @@ class StoredGame:
                 "(K, n_players) and a value for each of the K coalitions"
             )
         self.n_players, self.player_names = self.masks.shape[1], player_names and list(player_names)
-        self._places = pd.Index(_build_keys(self.masks), dtype=object)
+        self._places = pd.Index([mask.tobytes() for mask in self.masks], dtype=object)
         if not self._places.is_unique:
             raise ShapelineError("StoredGame: a coalition occurs twice in the table; give each once")
         self.identity = build_identity("StoredGame", self.masks, self.values)
@@ -83,14 +83,8 @@ class StoredGame:
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         """Return the values of coalitions (K, n_players). Raises ShapelineError for one that is not stored."""
-        positions = self._places.get_indexer(_build_keys(np.asarray(masks, bool)))
+        positions = self._places.get_indexer([mask.tobytes() for mask in np.asarray(masks, bool)])
         if (positions < 0).any():
             missing = np.flatnonzero(np.asarray(masks)[positions < 0][0]).tolist()
             raise ShapelineError(f"StoredGame: the coalition of players {missing} is not stored; give a complete table")
         return self.values[positions]
-
-
-def _build_keys(masks: np.ndarray) -> list[bytes]:
-    """Return each coalition as bytes, equal for equal coalitions."""
-    packed = np.packbits(masks, axis=1)
-    return packed.view(np.dtype((np.void, packed.shape[1]))).ravel().tolist()

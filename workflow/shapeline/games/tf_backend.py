@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_expit, log_softmax
 
-from shapeline.errors import MethodFailure, ShapelineError, nearest
+from shapeline.errors import MethodFailure
 from shapeline.games import calibration, windows
 from shapeline.games.execution import CALIBRATION_SECONDS, ExecutionBackend, limit_trial_rows, mask_rows
 from shapeline.games.features import Features
@@ -182,8 +182,6 @@ class _Runner:
 
 
 def _build_runner(model: Classifier, backend: ExecutionBackend, inputs: np.ndarray) -> _Runner:
-    if backend.name not in BACKENDS:
-        raise ShapelineError(f"engine: unknown backend '{backend.name}'.{nearest(backend.name, BACKENDS)}")
     if not model.module.built:  # variables cannot be created in a function that is traced more than once
         model.module(inputs[:1], training=False)
     device = model.device.split(":")[0]

@@ -6,12 +6,12 @@ import inspect
 import math
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from shapeline.errors import MethodFailure, ShapelineError, first_line, nearest
+from shapeline.errors import MethodFailure, ShapelineError, first_line
 from shapeline.games.execution import BackendRefused, ExecutionBackend, limit_rows
 from shapeline.games.features import Features
 from shapeline.games.game import PREDICTION
@@ -20,6 +20,28 @@ from shapeline.models import onnx_graph, torch_models
 from shapeline.models.classifier import PREPARED, Classifier, call, function_log_probs, function_predictions
 from shapeline.models.onnx_graph import Refused
 from shapeline.models.torch_models import check_logits, evaluation_mode, find_device, normalise
+
+
+class Cast(torch.nn.Module):
+    """A network whose weights have another type than float32, which rows are cast to."""
+
+    def __init__(self, network: torch.nn.Module, dtype: torch.dtype):
+        super().__init__()
+        self.network, self.dtype, self.training = network, dtype, network.training
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.network(rows.to(self.dtype))
+
+
+_build_cast = functools.lru_cache(maxsize=1)(Cast)  # cached, so that one calibration serves all explanations
+
+
+def cast_inputs(model: Classifier) -> Classifier:
+    """Return a network that takes rows in float32, whatever the only type of its weights is."""
+    kinds = {weight.dtype for weight in model.module.parameters() if weight.is_floating_point()}
+    if len(kinds) != 1 or torch.float32 in kinds:
+        return model
+    return replace(model, module=_build_cast(model.module, *kinds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +66,6 @@ def export(module: torch.nn.Module, rows: torch.Tensor, free: tuple[int, ...] = 
 
 def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the model on a backend: from rows to logits (log-probabilities for a function), cached with it."""
-    backends = BACKENDS | REQUESTED
-    if backend.name not in backends:
-        raise ShapelineError(f"engine: unknown backend '{backend.name}'.{nearest(backend.name, backends)}")
     name = model.architecture
     if model.framework == "function":
         function = function_predictions if model.task == "regression" else function_log_probs
@@ -61,9 +80,10 @@ def prepare(model: Classifier, backend: ExecutionBackend, rows: np.ndarray) -> C
         for tensor in (*module.parameters(), *module.buffers())
     )
     if key not in prepared or prepared[key][0] != state:
+        build = (BACKENDS | REQUESTED)[backend.name]
         try:
             with evaluation_mode(module):
-                prepared[key] = state, backends[backend.name](module, torch.from_numpy(rows).to(find_device(module)))
+                prepared[key] = state, build(module, torch.from_numpy(rows).to(find_device(module)))
         except (BackendRefused, Refused) as refusal:
             raise BackendRefused(f"engine: '{name}' cannot take the backend '{backend.name}': {refusal}") from refusal
     return prepared[key][1]

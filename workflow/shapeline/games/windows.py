@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapeline.designs.design import find_unique_rows
-from shapeline.errors import ShapelineError
 
 STRETCH_WINDOWS = 4  # windows of a first stretch: few patterns (2^(w + 3)), and a quarter of the comparisons
 MAX_WIDTH = 32  # tokens of a window; its pattern and position must fit into a 64-bit code
@@ -161,13 +160,8 @@ def evaluate_tiles(
 ) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
     """Yield logits of tiles of masked documents: start, stop, first, last, logits (stop-start, last-first, M, classes).
 
-    inputs (n, length); rows (M, length) or (n, M, length); masks (K, d) or (n, K, d); cells: owners or -1. Raises
-    ShapelineError for a window of over 32 tokens.
+    inputs (n, length); rows (M, length) or (n, M, length); masks (K, d) or (n, K, d); cells: owners or -1.
     """
-    if local.width > MAX_WIDTH:
-        raise ShapelineError(
-            f"windows: {local.width} tokens; up to {MAX_WIDTH} can be tabled. Use the backend 'plain'."
-        )
     n, K, M = len(inputs), masks.shape[-2], rows.shape[-2]
     rows = np.broadcast_to(rows, (n, M, inputs.shape[1]))
     inputs = np.broadcast_to(inputs[:, None], rows.shape)

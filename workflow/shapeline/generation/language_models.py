@@ -49,11 +49,6 @@ class LanguageModel:
         return bool(getattr(self.model.config, "is_encoder_decoder", False))
 
     @property
-    def has_positions(self) -> bool:
-        """Whether rows may be padded on the left, since the model accepts token positions."""
-        return "position_ids" in self.inputs
-
-    @property
     def cache_input(self) -> str | None:
         """The name of the forward pass's cache argument; transformers 5.24 renamed it."""
         return next((name for name in ("cache", "past_key_values") if name in self.inputs), None)

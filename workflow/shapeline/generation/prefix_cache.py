@@ -62,7 +62,7 @@ def cut_batches(
         if batch and (
             len(batch) >= limit_rows(language_model, rows[batch[0]], most)
             or (
-                not language_model.has_positions
+                "position_ids" not in language_model.inputs
                 and not language_model.seq2seq
                 and rows[index].length != rows[batch[0]].length
             )
@@ -173,7 +173,11 @@ def build_trie(rows: Sequence[Row]) -> list[Node]:
     for index in order:
         tokens = sequences[index]
         most = len(rows[index].ids) - 1
-        shared = 0 if before is None else min(match_prefix(sequences[before], tokens), most, len(rows[before].ids) - 1)
+        shared = 0
+        if before is not None:
+            pairs = enumerate(zip(sequences[before], tokens, strict=False))
+            common = next((number for number, (one, other) in pairs if one != other), most)
+            shared = min(common, most, len(rows[before].ids) - 1)
         last = None
         while stack[-1].end > shared:
             last = stack.pop()
@@ -187,13 +191,6 @@ def build_trie(rows: Sequence[Row]) -> list[Node]:
         stack.append(leaf)
         before = index
     return _finish(nodes, root)
-
-
-def match_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return the length of the common prefix."""
-    short = min(len(first), len(second))
-    differs = np.flatnonzero(np.asarray(first[:short]) != np.asarray(second[:short]))
-    return int(differs[0]) if len(differs) else short
 
 
 def _finish(nodes: list[Node], root: Node) -> list[Node]:

@@ -25,7 +25,7 @@ from shapeline.designs.design import count_evaluations
 from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import MethodFailure, ShapelineError, rename_place
 from shapeline.generation import estimates, game, language_models
-from shapeline.generation.game import Answer, Encoder, PromptGame, Removal
+from shapeline.generation.game import Answer, PromptGame, Removal
 from shapeline.generation.prompts import WHERE, PromptRow, build_prompt, read_prompts
 from shapeline.methods.settings import Budget
 from shapeline.metrics.bookkeeping import MEASURES_KEY
@@ -83,17 +83,15 @@ class Reader:
             chat = bool(getattr(tokenizer, "chat_template", None))
             built = build_prompt(row.question, row.context, self.settings.features, None, chat)
             encoder = game.open_encoder(model, tokenizer, chat, built)
-            answer = self._answer(encoder, built, row, own_ids)
+            if own_ids is None:
+                most = self.settings.max_tokens
+                answer = game.find_answer(model, encoder, built, row.answer, self.removal, most)
+            else:
+                answer = encoder.build_answer(own_ids)
             answers = [answer]
             if row.contrast is not None:
                 answers.append(encoder.encode_answer(row.contrast, built.render(np.ones(built.d, bool))))
             return game.build_game(model, encoder, built, answers, self.removal), answer
-
-    def _answer(self, encoder: Encoder, built, row: PromptRow, own_ids: list[int] | None) -> Answer:
-        if own_ids is not None:
-            return encoder.build_answer(own_ids)
-        most = self.settings.max_tokens
-        return game.find_answer(self.opened_model[0], encoder, built, row.answer, self.removal, most)
 
 
 def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:

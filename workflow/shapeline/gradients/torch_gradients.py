@@ -184,18 +184,12 @@ def compute_token_maps(
     """
     modules, recorded = dict(model.module.named_modules()), []
     patches = grid[0] * grid[1]
-    hooks = [
-        modules[layer].register_forward_hook(lambda _, given, out, layer=layer: recorded.append((layer, out)))
-        for layer in layers
-    ]
-    try:
-        with differentiable(model.module):
-            log_p = build_log_probs(model, tokens=False)(x.requires_grad_()).gather(1, target[:, None]).sum()
-            outputs = [out for _, out in recorded if isinstance(out, torch.Tensor) and out.requires_grad]
-            slopes = torch.autograd.grad(log_p, outputs, allow_unused=True)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with contextlib.ExitStack() as hooks, differentiable(model.module):
+        for layer in layers:
+            hooks.enter_context(modules[layer].register_forward_hook(lambda _, given, out: recorded.append(out)))
+        log_p = build_log_probs(model, tokens=False)(x.requires_grad_()).gather(1, target[:, None]).sum()
+        outputs = [out for out in recorded if isinstance(out, torch.Tensor) and out.requires_grad]
+        slopes = torch.autograd.grad(log_p, outputs, allow_unused=True)
     for tokens, slope in zip(outputs[::-1], slopes[::-1], strict=True):
         if slope is None or tokens.ndim != 3 or tokens.shape[1] <= MAX_POOLED:
             continue
@@ -283,7 +277,9 @@ def _normalise(x: torch.Tensor, shape, weight=None, bias=None, eps: float = 1e-5
 @contextlib.contextmanager
 def relevance_rules(module: torch.nn.Module) -> Iterator[None]:
     """Make derivatives of the module by its input follow the rules within a block; its attention must be eager."""
-    with _freeze_parameters(module), _fuse_activations(module), Rules():
+    # Without derivatives by parameters only tensors that depend on the input have one.
+    frozen = [(parameter, "requires_grad", False) for parameter in module.parameters()]
+    with set_inside(frozen), _fuse_activations(module), Rules():
         yield
 
 
@@ -291,25 +287,10 @@ def relevance_rules(module: torch.nn.Module) -> Iterator[None]:
 def _fuse_activations(module: torch.nn.Module) -> Iterator[None]:
     """Replace activations that transformers composes of several operations, as in GPT-2, by one with a rule."""
     parts = [part for part in module.modules() if type(part).__module__ == "transformers.activations"]
-    hooks = [part.register_forward_hook(lambda _, given, made: _pass_relevance(given[0], made)) for part in parts]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for part in parts:
+            hooks.enter_context(part.register_forward_hook(lambda _, given, made: _pass_relevance(given[0], made)))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-@contextlib.contextmanager
-def _freeze_parameters(module: torch.nn.Module) -> Iterator[None]:
-    """Disable derivatives by parameters within a block, so that only tensors that depend on the input have one."""
-    trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    try:
-        for parameter in trainable:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad_(True)
 
 
 @halve_on_memory_error
@@ -438,13 +419,11 @@ def _straighten(module: nn.Module) -> Iterator[None]:
         return (_interpolate if isinstance(part, ELEMENTWISE) else _interpolate_pool)(part, inputs.pop(part), output)
 
     parts = [part for part in module.modules() if isinstance(part, (*ELEMENTWISE, *POOLS))]
-    hooks = [part.register_forward_pre_hook(before) for part in parts]
-    hooks += [part.register_forward_hook(after) for part in parts]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for part in parts:
+            hooks.enter_context(part.register_forward_pre_hook(before))
+            hooks.enter_context(part.register_forward_hook(after))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _interpolate(part: nn.Module, x: torch.Tensor, output: torch.Tensor) -> torch.Tensor:

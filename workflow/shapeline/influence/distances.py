@@ -93,60 +93,16 @@ def check_positive(where: str, name: str, value: float) -> float:
     return float(value)
 
 
-_FIRST_COLUMNS = 16  # columns hashed first; the others are hashed only where these agree
-_MAX_COMPARED = 1 << 10  # cells that are compared without hashing
-_BLOCK = 1 << 20  # cells that are hashed or compared at a time
-_GOLDEN = 0x9E3779B97F4A7C15
-
-
-def hash_columns(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return hashes (k, c) uint64 of the cells (k, c) in these columns; a row's hash is their sum."""
-    # As float64, so that equal numbers of different types have equal hashes; + 0.0 converts -0.0 to 0.0.
-    mixed = (values.astype(np.float64) + 0.0).view(np.uint64) + (columns.astype(np.uint64) + 1) * np.uint64(_GOLDEN)
-    for shift, factor in ((32, 0xBF58476D1CE4E5B9), (29, 0x94D049BB133111EB)):
-        mixed ^= mixed >> np.uint64(shift)
-        mixed *= np.uint64(factor)
-    return mixed ^ (mixed >> np.uint64(32))
-
-
-def hash_rows(rows: np.ndarray, columns: np.ndarray | None = None) -> np.ndarray:
-    """Return hashes (k,) uint64 of rows (k, n), of some columns or of all."""
-    columns = np.arange(rows.shape[1]) if columns is None else columns
-    step = max(1, _BLOCK // len(columns))
-    all_columns = len(columns) == rows.shape[1]
-    parts = [rows[a : a + step] if all_columns else rows[a : a + step, columns] for a in range(0, len(rows), step)]
-    return np.concatenate([hash_columns(part, columns).sum(axis=1, dtype=np.uint64) for part in parts])
-
-
 def identify(points: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return ids (p,), equal for equal points, and the id (m,) of the points that each row of X equals, else -1."""
-    n = X.shape[1]
-    if points.size * len(X) <= _MAX_COMPARED:
-        same, equal = ((rows[:, None] == points).all(2) for rows in (points, X))
-        return same.argmax(1), np.where(equal.any(1), equal.argmax(1), -1)
-    probe = np.unique(np.linspace(0, n - 1, min(n, _FIRST_COLUMNS)).astype(int))
-    rows = np.flatnonzero(np.isin(hash_rows(X, probe), hash_rows(points, probe), kind="sort"))
-    keys, first, point_ids = np.unique(hash_rows(points), return_index=True, return_inverse=True)
-    hashes = hash_rows(X[rows]) if len(rows) else np.zeros(0, np.uint64)
-    ids = np.minimum(np.searchsorted(keys, hashes), len(keys) - 1)
-    equal = keys[ids] == hashes
-    rows, ids = rows[equal], ids[equal]
-    data_ids = np.full(len(X), -1)
-    data_ids[rows] = ids
-    if _are_equal(points, np.arange(len(points)), points, first[point_ids]) and _are_equal(X, rows, points, first[ids]):
-        return point_ids, data_ids
-    # Two different rows with one 64-bit hash are improbable; sorting then decides.
-    stacked = np.concatenate([points, X]).astype(np.float64)
-    ids = np.unique(stacked + 0.0, axis=0, return_inverse=True)[1].reshape(-1)
-    return ids[: len(points)], np.where(np.isin(ids, ids[: len(points)]), ids, -1)[len(points) :]
 
+    def iterate_keys(rows: np.ndarray) -> Iterator[bytes]:
+        # As float64, so that numbers of different types are equal; + 0.0 converts -0.0 to 0.0.
+        return ((row.astype(np.float64) + 0.0).tobytes() for row in rows)
 
-def _are_equal(first: np.ndarray, first_rows: np.ndarray, second: np.ndarray, second_rows: np.ndarray) -> bool:
-    step = max(1, _BLOCK // first.shape[1])
-    return all(
-        np.array_equal(first[first_rows[a : a + step]], second[second_rows[a : a + step]])
-        for a in range(0, len(first_rows), step)
-    )
+    ids: dict[bytes, int] = {}
+    point_ids = np.array([ids.setdefault(key, len(ids)) for key in iterate_keys(points)])
+    return point_ids, np.array([ids.get(key, -1) for key in iterate_keys(X)])
 
 
 def label_points(

@@ -11,19 +11,12 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
 from shapeline.designs.design import enumerate_coalitions
 from shapeline.designs.exact import shapley_readout
 from shapeline.errors import ShapelineError, nearest
-from shapeline.influence.distances import (
-    Neighbours,
-    check_labels,
-    check_positive,
-    check_table,
-    hash_columns,
-    hash_rows,
-    identify,
-)
+from shapeline.influence.distances import Neighbours, check_labels, check_positive, check_table, identify
 
 ALPHAS = ("constant", "inverse", "inverse_square", "gaussian")
 
@@ -354,13 +347,13 @@ def counterfactual(X, labels) -> np.ndarray:
     """
     X = check_table("counterfactual", "X", X)
     labels = check_labels("counterfactual", "labels", labels, len(X), True)
-    total = hash_rows(X)
+    total = sum(hash_column(X[:, feature], feature) for feature in range(X.shape[1]))
     influence = np.zeros(X.shape[1])
     pairs = 0
     for feature in range(X.shape[1]):
         column = X[:, feature]
         # A row's hash is the sum of its cells' hashes, so that of the other columns is a difference.
-        others = total - hash_columns(column[:, None], np.array([feature]))[:, 0]
+        others = total - hash_column(column, feature)
         group = np.unique(others, return_inverse=True)[1].reshape(-1)
         rows = np.flatnonzero(np.bincount(group)[group] > 1)
         if not len(rows):
@@ -376,6 +369,12 @@ def counterfactual(X, labels) -> np.ndarray:
             stacklevel=2,
         )
     return influence
+
+
+def hash_column(values: np.ndarray, column: int) -> np.ndarray:
+    """Return hashes (k,) uint64 of the cells of a column, of which another column's differ."""
+    bits = (values.astype(np.float64) + 0.0).view(np.uint64)  # + 0.0 converts -0.0 to 0.0
+    return pd.util.hash_array(bits + np.uint64((column + 1) * 0x9E3779B97F4A7C15 % 2**64))
 
 
 def _verify(other_cells: np.ndarray, group: np.ndarray) -> np.ndarray:

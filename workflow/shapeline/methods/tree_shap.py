@@ -57,11 +57,6 @@ def find_value(model: Any) -> str:
     return "probability" if isinstance(model, forests) else "margin"
 
 
-def compares_single_precision(model: Any) -> bool:
-    """Return whether the splits of a model compare numbers in single precision."""
-    return not type(model).__name__.startswith("Hist") and choose_reader(model) is not _lightgbm
-
-
 def read_trees(model: Any) -> Iterator[Tree]:
     """Yield trees whose values (per class, or one for a regression) sum to the model's output up to a constant."""
     if reader := choose_reader(model):
@@ -168,15 +163,11 @@ def _catboost(model: Any) -> Iterator[Nodes]:
 
 def _find_sign(model: Any, group: int) -> int:
     """Return -1 for the trees of the first of two classes if each class has its own, because they lower the margin."""
-    classes = find_classes(model)
-    return -1 if classes is not None and _count_groups(model) == 2 and group == 0 else 1
-
-
-def _count_groups(model: Any) -> int:
-    """Return the number of groups of trees: one per class; usually one for two classes."""
     if hasattr(model, "booster_"):
-        return model.booster_.num_model_per_iteration()
-    return 2 if str(getattr(model, "objective", "")).startswith("multi:") else 1
+        groups = model.booster_.num_model_per_iteration()
+    else:
+        groups = 2 if str(getattr(model, "objective", "")).startswith("multi:") else 1
+    return -1 if find_classes(model) is not None and groups == 2 and group == 0 else 1
 
 
 def _read_second_class(value: float | np.ndarray | list) -> float:
@@ -247,7 +238,8 @@ def tree_shap(
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
         additive = find_value(model.last)
         refuse_unless_additive("tree_shap", game, additive, model.last)
-        single = compares_single_precision(model.last)
+        # Whether the splits of a model compare numbers in single precision.
+        single = not type(model.last).__name__.startswith("Hist") and choose_reader(model.last) is not _lightgbm
         inputs, baseline = (part.astype(np.float32) if single else part for part in rows)
         return sum(compute_shapley(tree, inputs, baseline, owners, d, outputs) for tree in read_trees(model.last))
 

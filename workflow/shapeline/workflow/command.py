@@ -77,7 +77,11 @@ def start_run(config: Config, workflow: Any, gpus: int) -> str:
             check_frameworks(config, {job.wildcards.get("experiment") for job in needed})
     except ShapelineError as error:
         sys.exit(f"{error}")
-    messages.show_start(config, bool(gpus) and config.device != "cpu" and not visible)
+    lines = [*runs.list_unavailable(config), *messages.list_memory_warnings(config)]
+    lines += messages.list_version_lines(config)
+    if gpus and config.device != "cpu" and not visible:
+        lines.append("No GPU is visible on this machine: running on the CPU.")
+    messages.show(lines)
     # A job that uses a GPU hides the others before it imports its libraries, so that no server can import them.
     return fork_server.start(len(needed)) if workflow.local_exec and not visible else ""
 

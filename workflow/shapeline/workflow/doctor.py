@@ -179,7 +179,7 @@ def report_space(config: Config) -> Iterator[tuple[str, str]]:
     """Compare free disk with the size of the results, per disk, and memory with the largest dataset."""
     disks: dict[int, list] = {}
     for folder, needed in _count_missing_bytes(config).items():
-        existing = _find_existing(Path(folder))
+        existing = next(path for path in (Path(folder), *Path(folder).parents) if path.exists())
         disk = disks.setdefault(os.stat(existing).st_dev, [existing, [], 0.0])
         disk[1].append(folder)
         disk[2] += needed
@@ -211,13 +211,6 @@ def _count_missing_bytes(config: Config) -> dict[str, float]:
         "data/prepared": sum(messages.estimate_prepared_bytes(config, name) for name in lacking),
         config.results: sum(messages.size_results(config, name) for name in pages) + trained * messages.MODEL_BYTES,
     }
-
-
-def _find_existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
-    while not folder.exists():
-        folder = folder.parent
-    return folder
 
 
 def _estimate_memory(config: Config, dataset: str) -> float:

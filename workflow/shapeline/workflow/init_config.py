@@ -1,7 +1,6 @@
 """A first configuration for a custom file or folder, from its contents."""
 
 import contextlib
-import functools
 import json
 import math
 import os
@@ -23,7 +22,7 @@ from shapeline.datasets.entries import parse
 from shapeline.datasets.sources import list_arguments, names_function
 from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
-from shapeline.generation.prompts import PromptRow, build_prompt, check_parts, read_prompts
+from shapeline.generation.prompts import build_prompt, check_parts, read_prompts
 from shapeline.models import registry
 from shapeline.workflow.job_code import find_root
 
@@ -510,18 +509,14 @@ def _join_lines(
     return "\n".join(lines) + "\n"
 
 
-@functools.cache
-def _list_default_names() -> frozenset[str]:
-    defaults = yaml.safe_load((find_root() / "config.yaml").read_text(encoding="utf-8"))
-    return frozenset(key for section in ("datasets", "models", "experiments") for key in defaults.get(section) or ())
-
-
 def _choose_name(path: Path) -> str:
     """Return a name for a file's dataset, model and experiment that config.yaml lacks and a target may have."""
     plain = unicodedata.normalize("NFKD", path.resolve().stem).encode("ascii", "ignore").decode()
     name = re.sub(r"\W+", "_", plain).strip("_").lower()[:60] or "data"
     name = name if name[0].isalpha() else f"data_{name}"
-    reserved = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.RESERVED} | _list_default_names()
+    defaults = yaml.safe_load((find_root() / "config.yaml").read_text(encoding="utf-8"))
+    known = (key for section in ("datasets", "models", "experiments") for key in defaults.get(section) or ())
+    reserved = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.RESERVED, *known}
     return f"my_{name}" if name in reserved or yaml.safe_load(name) != name else name
 
 
@@ -659,7 +654,9 @@ def write_prompts(path: Path, model: str | None, name: str) -> str:
         raise ShapelineError(f"{path}: holds prompts; add --model path/to/folder of a language model")
     folder = _locate_path(Path(model))
     folders.check_generator(folder)
-    kind = _find_kind(rows)
+    # The coarsest kind of part of which each prompt has MIN_PARTS or more.
+    are_long = all(build_prompt(row.question, row.context, "sentence", None, True).d >= MIN_PARTS for row in rows)
+    kind = "sentence" if are_long else "word"
     check_parts(rows, kind)
     counts = np.array([build_prompt(row.question, row.context, kind, None, True).d for row in rows])
     exact = bool((counts <= MAX_EXACT_PARTS).mean() >= 0.5)
@@ -686,11 +683,3 @@ def write_prompts(path: Path, model: str | None, name: str) -> str:
         methods,
         f"{{{', '.join(metrics)}}}    # prompts: deletion, prediction, citation of support",
     )
-
-
-def _find_kind(rows: list[PromptRow]) -> str:
-    """Return the coarsest kind of part of which each prompt has MIN_PARTS or more."""
-    for kind in ("sentence", "word"):
-        if all(build_prompt(row.question, row.context, kind, None, True).d >= MIN_PARTS for row in rows):
-            return kind
-    return "word"

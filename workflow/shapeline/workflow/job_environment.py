@@ -154,16 +154,12 @@ def prepare_process(main: bool) -> None:
     # The objects of a plan persist; garbage collection took a tenth of a dry run.
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
-    export_package()
+    # The scripts that Snakemake starts import this package, installed or not.
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     make_interpreter_path_plain()
     if main and release_stale_locks():
         print("The last run was killed; its lock is removed and finished files are kept.", file=sys.stderr)
-
-
-def export_package() -> None:
-    """Let the scripts that Snakemake starts import this package, installed or not."""
-    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 def release_stale_locks(folder: Path = Path(".snakemake")) -> bool:
@@ -277,7 +273,10 @@ def make_interpreter_path_plain() -> None:
     path = os.path.relpath(sys.executable)
     if not _is_plain(path):
         if not LINK.exists() or not LINK.samefile(sys.prefix):
-            _link_environment()
+            LINK.parent.mkdir(exist_ok=True)
+            new = LINK.with_name(f"{LINK.name}.{os.getpid()}")
+            new.symlink_to(sys.prefix, target_is_directory=True)
+            os.replace(new, LINK)  # at once, because other runs in this folder may use it
         path = str(LINK / os.path.relpath(sys.executable, sys.prefix))
     sys.executable = path
 
@@ -290,14 +289,6 @@ def check_workflow_folder(folder: str) -> None:
 
 def _is_plain(path: str) -> bool:
     return shlex.quote(path) == path and "{" not in path
-
-
-def _link_environment() -> None:
-    """Create or replace LINK atomically, because other runs in this folder may use it."""
-    LINK.parent.mkdir(exist_ok=True)
-    new = LINK.with_name(f"{LINK.name}.{os.getpid()}")
-    new.symlink_to(sys.prefix, target_is_directory=True)
-    os.replace(new, LINK)
 
 
 _locks: list[FileLock] = []  # of devices; they last as long as the process, and the kernel releases them

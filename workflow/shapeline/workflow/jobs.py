@@ -257,7 +257,10 @@ def attribute_settings(config: Config, experiment: str, entry: str) -> dict:
         if method.match_budget_of and find_feature_shape(config, definition) is None:  # which the instance determines
             settings["method"] = {**canonical(method), "rival": canonical(definition.methods[method.match_budget_of])}
         else:
-            settings["budget"] = _read_budget(config, experiment, entry)
+            # A multiple of d, or the rule of adaptive stopping.
+            is_rule = isinstance(method.budget, StoppingRule)
+            budget = method.budget.model_dump(exclude_none=True) if is_rule else find_budget(config, experiment, entry)
+            settings["budget"] = budget
     return canonical(settings)
 
 
@@ -266,14 +269,6 @@ def _select_game(definition: Experiment) -> dict:
     if definition.prompts:
         return {"prompts": definition.prompts}
     return {"game": definition.game, "game_files": definition.game_files or None} if definition.game else {}
-
-
-def _read_budget(config: Config, experiment: str, entry: str) -> float | dict:
-    """Return the budget as a multiple of d, or the rule of adaptive stopping."""
-    budget = config.experiments[experiment].methods[entry].budget
-    if isinstance(budget, StoppingRule):
-        return budget.model_dump(exclude_none=True)
-    return find_budget(config, experiment, entry)
 
 
 def report_settings(config: Config, experiment: str) -> dict:

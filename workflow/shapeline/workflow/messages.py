@@ -322,12 +322,6 @@ def show(lines: Iterable[str]) -> None:
         log.info(line, extra={"shapeline": True})
 
 
-def show_start(config: Config, gpus_requested: bool) -> None:
-    """Show what a user should know before the jobs run."""
-    cpu = ["No GPU is visible on this machine: running on the CPU."] if gpus_requested else []
-    show([*runs.list_unavailable(config), *list_memory_warnings(config), *list_version_lines(config), *cpu])
-
-
 def show_success(config: Config, index: str, outputs: Collection[str], experiments: Collection[str | None]) -> None:
     """Show failed explanations and warnings of a run, and the page to open; outputs: files of the jobs that ran."""
     show(f"flagged: {line}" for line in list_warnings(config, experiments))
@@ -345,18 +339,10 @@ def list_version_lines(config: Config) -> list[str]:
             for entry in runs.list_all_entries(config, experiment)
             for path in runs.list_score_files(config, experiment, entry)
         }
-        versions, rows_of = {}, {}
+        versions = {}
         for path in filter(os.path.exists, files):
             with contextlib.suppress(ShapelineError):  # of a damaged file, which the job that reads it names
-                metadata = scores.metadata(path)
-                versions[path] = metadata.get("versions", {})
-                rows_of[path] = metadata.get("framework"), metadata.get("row_types")
-        encoded = [files[path] for path, (framework, rows) in rows_of.items() if framework == "function" and not rows]
-        if encoded:
-            lines.append(
-                f"{experiment}: scores of {', '.join(dict.fromkeys(encoded))} were computed from rows encoded as "
-                "float32; they are computed again from rows in their own types"
-            )
+                versions[path] = scores.metadata(path).get("versions", {})
         differences = find_differences(versions)
         entries: dict[tuple, list[str]] = {}
         for path, packages in differences.items():

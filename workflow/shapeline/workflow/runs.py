@@ -66,14 +66,6 @@ def split_entry(entry: str) -> tuple[str, bool]:
     return entry.removesuffix(RANDOMISED), entry.endswith(RANDOMISED)
 
 
-def list_explained_models(config: Config, experiment: str, entry: str) -> list[str]:
-    """Return the names of the models that one job explains by an entry."""
-    model, (plain_entry, randomised) = config.experiments[experiment].model, split_entry(entry)
-    if randomised:
-        return [f"{model}@{variant}" for variant in list_variants(config, experiment)]
-    return [name_training(model, number) for number in range(count_trainings(config, experiment, plain_entry))]
-
-
 def list_metrics(config: Config, experiment: str) -> list[str]:
     return [name for name in METRICS if getattr(config.experiments[experiment].metrics, name) is not None]
 
@@ -168,7 +160,12 @@ def name_model_files(config: Config, model: str) -> dict[str, str]:
 
 def list_explained_files(config: Config, experiment: str, entry: str) -> dict[str, list[str]]:
     """Return the weights and the cards of the models that one job explains by an entry, or measures it on."""
-    files = [name_model_files(config, name) for name in list_explained_models(config, experiment, entry)]
+    model, (plain_entry, randomised) = config.experiments[experiment].model, split_entry(entry)
+    if randomised:
+        names = [f"{model}@{variant}" for variant in list_variants(config, experiment)]
+    else:
+        names = [name_training(model, number) for number in range(count_trainings(config, experiment, plain_entry))]
+    files = [name_model_files(config, name) for name in names]
     return {"weights": [each["weights"] for each in files], "cards": [each["card"] for each in files]}
 
 
