@@ -5,12 +5,47 @@ Each is a trained model of scikit-learn on data that it carries or that a seed d
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from shapeline.statistics.accuracy import Game, Terms, build_from_terms, build_game
+from shapeline import files
+from shapeline.designs.exact import shapley
+from shapeline.statistics.accuracy import Game, Terms, build_exact_game, build_from_terms
+
+SIDES = ("present", "absent")
+ENCODING = {f"{column}.list.element": "BYTE_STREAM_SPLIT" for column in ("values", "weights", "exact")}
+
+
+def build_game(name: str, tables: np.ndarray, kind: str = "") -> Game:
+    """Return the game of `tables` (n, 2^d): column c holds the value of the features whose bit is set in c."""
+    d = tables.shape[1].bit_length() - 1
+    design = shapley(d)
+    return build_exact_game(name, tables, tables[:, design.masks @ (1 << np.arange(d))] @ design.readout.T, kind)
+
+
+def write(games: Iterable[Game], path: Path | str) -> None:
+    """Write games to a file, tables in single precision, with the Shapley values of the rounded tables."""
+    frame = pd.DataFrame(row for game in games for row in _iterate_rows(game))
+    with files.atomic(path) as partial:
+        frame.to_parquet(partial, index=False, use_dictionary=False, compression="zstd", column_encoding=ENCODING)
+
+
+def _iterate_rows(game: Game) -> Iterator[dict]:
+    about = {"game": game.name, "kind": game.kind, "d": game.d}
+    for number, stored in enumerate(game.stored):
+        row = {**about, "instance": number, "form": "terms", "values": None, "weights": None}
+        row |= {"present": None, "absent": None, "exact": game.exact[number]}
+        if isinstance(stored, Terms):
+            row |= {side: [np.flatnonzero(part).astype(np.int16) for part in getattr(stored, side)] for side in SIDES}
+            row |= {"weights": stored.weight}
+        else:
+            single = np.asarray(stored, np.float32)
+            row |= {"form": "table", "values": single, "exact": build_game("", single[None].astype(float)).exact[0]}
+        yield row
 
 
 def from_groups(

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import accuracy_games
+from benchmarks.accuracy_games import build_game
 from shapeline.attribution.context import parse_game as game_of
 from shapeline.statistics import accuracy
-from shapeline.statistics.accuracy import Game, Terms, build_from_terms, build_game
+from shapeline.statistics.accuracy import Game, Terms, build_from_terms
 
 
 def read_run(experiment: str, instances: int) -> np.ndarray:
@@ -121,4 +122,4 @@ def name_game(game: Game, name: str, kind: str) -> Game:
 
 
 if __name__ == "__main__":
-    accuracy.write(iterate_games(), accuracy.STORED)
+    accuracy_games.write(iterate_games(), accuracy.STORED)

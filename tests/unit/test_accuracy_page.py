@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 from benchmarks import accuracy_games
+from benchmarks.accuracy_games import build_game
 from shapeline import scores
 from shapeline.papers import accuracy_sections as page
 from shapeline.statistics import accuracy
-from shapeline.statistics.accuracy import Terms, build_from_terms, build_game
+from shapeline.statistics.accuracy import Terms, build_from_terms
 from tests.fixtures import notebooks
 
 from . import games
@@ -59,7 +60,7 @@ def test_a_file_of_games_is_read_as_it_was_written(tmp_path):
         build_game("tables", tables, "columns"),
         build_from_terms("terms", [random_terms(5, 6, seed) for seed in range(3)], "deep"),
     ]
-    accuracy.write(written, tmp_path / "games.parquet")
+    accuracy_games.write(written, tmp_path / "games.parquet")
     for before, after in zip(written, accuracy.read(tmp_path / "games.parquet"), strict=True):
         assert (after.name, after.kind, after.d) == (before.name, before.kind, before.d)
         masks = np.random.default_rng(1).random((len(before.exact), 9, before.d)) < 0.5

@@ -23,6 +23,7 @@ from shapeline.papers import claims, statement_sections
 from shapeline.report import elements, experiment, rendering
 from shapeline.report.figures import localization as figures_localization
 from shapeline.report.figures import score_maps
+from shapeline.report.sections import images as images_of_pages
 from shapeline.report.sections import localization as sections_localization
 from shapeline.statistics.comparison import compare
 from shapeline.theory import visited_nodes
@@ -235,7 +236,7 @@ def test_a_folder_without_metrics_and_truth_has_a_line_for_each(tmp_path, monkey
     truth = figures_localization.read_truth(results)
     assert truth is None
     assert "true region" not in sections_localization.header(results, truth).data
-    page = sections_localization.maps_section(results, truth).data
+    page = images_of_pages.explanations(results, truth).data
     assert "<img" in page and "orange opposes it (only what is positive: grad_cam)" in page
     said = [
         sections_localization.scores_section(results, truth),
@@ -332,13 +333,13 @@ def test_boxes_lie_around_the_connected_parts():
     truth = np.zeros((8, 9), bool)
     truth[1, 1] = truth[2, 2] = True  # corners connect
     truth[5:7, 6:9] = True
-    assert figures_localization.find_boxes(truth) == [(1, 1, 3, 3), (5, 6, 7, 9)]
-    assert figures_localization.find_boxes(np.zeros((3, 3), bool)) == []
-    left, top, right, bottom = np.transpose(figures_localization.boxes(truth))  # two pixels away, as shares of sides
+    assert score_maps.find_boxes(truth) == [(1, 1, 3, 3), (5, 6, 7, 9)]
+    assert score_maps.find_boxes(np.zeros((3, 3), bool)) == []
+    left, top, right, bottom = np.transpose(score_maps.boxes(truth))  # two pixels away, as shares of sides
     height, width = truth.shape
     assert np.allclose([left * width, top * height], [[-1, 4], [-1, 3]])
     assert np.allclose([right * width, bottom * height], [[5, 11], [5, 9]])
-    assert figures_localization.boxes(None) == []
+    assert score_maps.boxes(None) == []
 
 
 def test_a_large_map_is_reduced_to_the_largest_magnitudes():

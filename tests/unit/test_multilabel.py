@@ -612,12 +612,7 @@ def test_a_report_shows_each_label_of_an_image(results, prepared):
     assert list(maps) == [0, 1] and [count for *_, count in maps.values()] == [6, 6]
     wanted = scores.matrix(rows[rows["target"] == 1]).mean(0)[results.features.cells[0]].ravel()
     np.testing.assert_allclose(maps[1][1]["occlusion"], wanted, atol=1e-6)
-    pages = [
-        sections_localization.maps_section(results, truth),
-        images.explanations(results),
-        sections(results),
-        common.interval_note(results),
-    ]
+    pages = [images.explanations(results, truth), sections(results), common.interval_note(results)]
     told = "".join(page.data for page in pages)
     assert "the label named beside the image" in told and "Each label has a row of its own" in told
     assert "1 of the 12 explained labels" in told

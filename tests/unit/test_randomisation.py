@@ -20,7 +20,6 @@ from shapeline.models.architectures import list_layers, randomise
 from shapeline.models.classifier import backend
 from shapeline.report.elements import styles
 from shapeline.report.sections import robustness
-from shapeline.statistics import paired
 from shapeline.workflow import job_code, runs
 from shapeline.workflow.jobs import attribute_settings, list_expected_outputs, randomise_job
 
@@ -246,18 +245,6 @@ def test_the_section_on_randomised_models_names_what_never_changes():
     drawing = robustness.randomisation(compared(kernel=[0.5, 0.02], random=[1.0, 1.0]), styles(ENTRIES))
     assert [text.get_text() for text in drawing.axes[0].get_yticklabels()] == ["kernel", "random"]
     assert "Not available" in robustness.randomisation_section(compared(), styles(ENTRIES)).data
-
-
-def test_the_section_on_references_ranks_each_label_under_each():
-    areas = pd.DataFrame({"mean (own)": [-9.0, -8, -1], "zero": [-5.0, -7, -1]}, index=list(ENTRIES))
-    page = robustness.reference_section(areas, styles(ENTRIES)).data
-    assert "1 (−9.00)" in page and "2 (−5.00)" in page and "1 (−7.00)" in page
-    first, second = list(ENTRIES)[:2]
-    changed = "⚠ The best mean changes with the baseline"
-    assert f"{changed}: {first} with mean (own), {second} with zero." in page
-    same = robustness.reference_section(areas.assign(zero=areas["mean (own)"] / 2), styles(ENTRIES)).data
-    assert f"{first} has the best mean with every baseline." in same and changed not in same
-    assert f"Kendall&#x27;s W = {paired.kendall_w(areas.to_numpy().T):.2f} over 3 methods and 2" in page
 
 
 # --- null and duplicated features, asked of a network -------------------------------------------------------------

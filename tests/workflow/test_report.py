@@ -7,6 +7,7 @@ import zipfile
 import pandas as pd
 import pytest
 
+from benchmarks import accuracy_games
 from shapeline.statistics import accuracy
 from tests.workflow.conftest import TINY
 
@@ -42,7 +43,7 @@ def test_the_page_of_accuracy_is_rendered_on_request(tiny):
 def test_the_page_of_accuracy_is_rendered_with_its_figures(fresh):
     kept = [game for game in accuracy.read() if game.name in ("cancer, logistic", "diabetes", "wine")]
     one = [dataclasses.replace(game, exact=game.exact[:1], stored=game.stored[:1]) for game in kept]
-    accuracy.write(one, fresh.path / "workflow/shapeline/statistics/games.parquet")
+    accuracy_games.write(one, fresh.path / "workflow/shapeline/statistics/games.parquet")
     fresh.configure(TINY)
     fresh.snakemake("results/reports/accuracy.html", "--cores", "1", "--config", "accuracy=1", timeout=300)
     page = (fresh.path / "results/reports/accuracy.html").read_text()

@@ -96,10 +96,17 @@ def rank_means(values: np.ndarray) -> np.ndarray:
     return pd.DataFrame(values).rank(axis=1).to_numpy()
 
 
-def correlate(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    a, b = (m - m.mean(1, keepdims=True) for m in (a, b))
+def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the cosine of each pair of rows (n, d): (n,), NaN where one is zero or missing."""
     scale = np.sqrt((a**2).sum(1) * (b**2).sum(1))
     return np.divide((a * b).sum(1), scale, out=np.full(len(a), np.nan), where=scale > 0)
+
+
+def correlate(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the linear correlation of each pair of rows (n, d): (n,), NaN where one is constant."""
+    varies = (np.ptp(rows, axis=1, keepdims=True) > 0 for rows in (a, b))  # else rounding would correlate
+    centred = (rows - rows.mean(1, keepdims=True) for rows in (a, b))
+    return cosine(*(np.where(where, rows, 0.0) for where, rows in zip(varies, centred, strict=True)))
 
 
 SSIM_WINDOW = 7  # pixels per side

@@ -118,7 +118,6 @@ class Metric:
 
     @property
     def needs_model(self) -> bool:
-        """Whether it needs a model."""
         return self.evaluates_model or self.needs_randomised or self.of_values
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from shapeline.metrics.error import cosine
 from shapeline.report import experiment
 from shapeline.report.elements import HTML, join_parts, note, part
 from shapeline.report.elements import table as format_table
@@ -173,8 +174,7 @@ def are_similar(results: Results, first: str, second: str, least: float) -> Find
     pairs = [(a, b) for a, b in zip(*rows, strict=True) if a is not None and b is not None]
     require(len(pairs) >= 2, f"no scores of {first} and {second}")
     left, right = (np.array(side) for side in zip(*pairs, strict=True))
-    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    cosines = np.divide((left * right).sum(1), norms, out=np.zeros(len(norms)), where=norms > 0)
+    cosines = np.nan_to_num(cosine(left, right))
     row = intervals(cosines[:, None]).loc[0]
     text = f"{row['mean']:.3f} ({row['low']:.3f} to {row['high']:.3f}) on {number(len(cosines))}"
     return Finding(text, verdict(row["low"], row["high"], bar=least))

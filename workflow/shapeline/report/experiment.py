@@ -96,7 +96,6 @@ class Results:
         return int(np.median(lengths)) if lengths else 0
 
     def features_of(self, image: np.ndarray) -> Features:
-        """Return the features of one instance."""
         return self.features or feature_kinds.build_for(self.settings["features"], self.dataset_card, image)
 
     @property
@@ -105,7 +104,6 @@ class Results:
         return choose_instances(self.instances, int(self.settings.get("n_shown") or 4))
 
     def read_inputs(self, rows: pd.DataFrame) -> np.ndarray:
-        """Return the inputs of instances."""
         return self.dataset.inputs[find_positions(self.dataset, rows)]
 
     def name_instances(self, rows: pd.DataFrame) -> list[str]:
@@ -113,7 +111,6 @@ class Results:
         return [name_instance(self, row) for row in rows.to_dict("records")]
 
     def select_scores(self, instances: Sequence[int], column: str = "scores") -> dict[str, list[np.ndarray | None]]:
-        """Return `select_scores` of each entry."""
         return {entry: select_scores(frame, instances, column) for entry, frame in self.scores.items()}
 
     @property
@@ -202,7 +199,6 @@ def _read_compared(path: str | Path) -> pd.DataFrame:
 
 
 def _split_metrics(frames: Iterable[pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Return rows of measurements by metric."""
     joined = pd.concat([*frames], ignore_index=True) if (frames := [*frames]) else pd.DataFrame({"metric": []})
     return {
         metric: rows.drop(columns="metric").reset_index(drop=True)
@@ -225,7 +221,6 @@ def find_ids(instances: pd.DataFrame) -> pd.Series:
 
 
 def describe_explained_class(results: Results) -> str:
-    """Return the explained class in words."""
     if results.dataset_card.get("task") == "multilabel":
         return "the label named beside the image"
     if target := results.settings.get("target"):
@@ -313,7 +308,6 @@ def average_evaluations(results: Results, instance: int | None = None) -> pd.Ser
 
 
 def find_stopping_rules(results: Results) -> dict[str, dict]:
-    """Return the stopping rule of each method with adaptive stopping."""
     budgets = {entry: (settings.get("parameters") or {}).get("budget") for entry, settings in results.entries.items()}
     return {entry: budget for entry, budget in budgets.items() if isinstance(budget, dict) and entry in results.scores}
 
@@ -335,7 +329,6 @@ def describe_units(results: Results) -> str:
 
 
 def list_gradient_methods(results: Results) -> list[str]:
-    """Return the methods whose evaluations are gradients."""
     methods = {
         entry: METHODS[settings["method"]] for entry, settings in results.entries.items() if entry in results.scores
     }

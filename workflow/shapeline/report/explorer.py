@@ -148,7 +148,6 @@ def to_data_uri(image: np.ndarray) -> str:
 
 
 def _collect_content(data: ExplorerData) -> dict:
-    """Return the data of the script."""
     if data.kind not in KINDS:
         raise ShapelineError(f"explorer: unknown kind '{data.kind}'; use one of {', '.join(KINDS)}.")
     for entry in data.entries:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from shapeline.report import experiment
+from shapeline.report import criteria, experiment
 from shapeline.report.formatting import format_count, interval, number, share
 from shapeline.statistics import paired
 from shapeline.statistics.paired import EqualError, compare_at_equal_error
@@ -14,12 +14,7 @@ from shapeline.statistics.paired import EqualError, compare_at_equal_error
 
 @experiment.remember
 def headline(results: experiment.Results) -> dict:
-    """Return the row of an experiment in the index: numbers and names, None where a metric is missing."""
-    areas = experiment.scalars(results.metrics.get("log_odds"), "deletion_auc")["mean"]
-    controls = [entry for entry in areas.index if results.entries[entry].get("is_control")]
-    best = areas.drop(controls).idxmin() if len(areas) > len(controls) else None
-    control = areas[controls].idxmin() if controls else None
-    sampled = _find_closest_sampled(results)
+    """Return the row of an experiment in the index: numbers, and None where one is missing."""
     title, subset = results.settings.get("title") or results.experiment, results.dataset_card.get("subset")
     return {
         "experiment": results.experiment,
@@ -27,28 +22,10 @@ def headline(results: experiment.Results) -> dict:
         "accuracy": results.model_card.get("test_accuracy"),
         "r2": results.model_card.get("test_r2"),  # instead of the accuracy for a regression
         "instances": int(experiment.find_ids(results.instances).nunique()),
-        "best": _find_entry(results, "log_odds", "deletion_auc", best),
-        "control": _find_entry(results, "log_odds", "deletion_auc", control),
-        "control_wins": None if best is None or control is None else bool(areas[control] < areas[best]),
-        "control_behind": None
-        if best is None or control is None
-        else difference(results, "log_odds", "deletion_auc", control, best),
-        "error": sampled
-        and {
-            **_find_entry(results, "error", "rmse", sampled),
-            "evaluations": float(experiment.average_evaluations(results)[sampled]),
-        },
         "evaluations": sum(experiment.count_evaluations(results, frame) for frame in results.scores.values()),
         "rows": int(sum(len(frame) for frame in results.scores.values())),
         "failures": experiment.count_failures(results),
     }
-
-
-def _find_entry(results: experiment.Results, metric: str, statistic: str, entry: str | None) -> dict | None:
-    if entry is None:
-        return None
-    row = experiment.scalars(results.metrics.get(metric), statistic).loc[entry]
-    return {"method": entry, **{key: float(row[key]) for key in ("mean", "low", "high")}}
 
 
 def difference(
@@ -65,25 +42,12 @@ def difference(
         return None
     [pair] = paired.pairs(values).to_dict("records")
     bounds = {"mean": pair["difference"], "low": pair["low"], "high": pair["high"]}
-    return bounds if pair["better"] == first else _reverse_difference(bounds)
-
-
-def _reverse_difference(difference: Mapping) -> dict[str, float]:
-    return {"mean": -difference["mean"], "low": -difference["high"], "high": -difference["low"]}
+    return bounds if pair["better"] == first else {"mean": -bounds["mean"], "low": -pair["high"], "high": -pair["low"]}
 
 
 def is_certain(difference: Mapping) -> bool:
     """Return whether the interval of a difference excludes 0; False without an interval, as for one instance."""
     return difference["low"] > 0 or difference["high"] < 0
-
-
-def _find_closest_sampled(results: experiment.Results) -> str | None:
-    """Return the sampled method with the lowest RMSE, first of those within the experiment's budget."""
-    errors = experiment.scalars(results.metrics.get("error"), "rmse")["mean"]
-    budgets = pd.Series({entry: results.scores[entry]["budget"].max() for entry in errors.index}, dtype=float).dropna()
-    within = budgets[budgets <= results.settings.get("budget", math.inf)]
-    sampled = list((within if len(within) else budgets).index)
-    return errors[sampled].idxmin() if sampled else None
 
 
 def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
@@ -111,9 +75,7 @@ def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
         remark += f"; the explained class is always {experiment.describe_explained_class(results)}"
     verb = "is" if facts["instances"] == 1 else "are"
     sentences.append(f"{format_count(facts['instances'], 'instance')} {verb} explained{remark}.")
-    if facts["best"] and not advised:
-        sentences.append(_describe_areas(facts))
-    sentences += [] if advised else _describe_errors(results, facts)
+    sentences += [] if advised else _describe_best_means(results)
     samples = max(int(frame["repeat"].nunique()) for frame in results.scores.values())
     scope = f"{format_count(len(results.scores), 'method')}, {format_count(facts['instances'], 'instance')}"
     scope += f" and up to {number(samples)} sampling repetitions" if samples > 1 else ""
@@ -123,31 +85,17 @@ def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
     return [*sentences, f"{number(facts['rows'])} explanations ({scope}) {spent}{failed}"]
 
 
-def _describe_areas(facts: dict) -> str:
-    best, control = facts["best"], facts["control"]
-    start = f"{best['method']} has the lowest (best) deletion AUC: {interval(best)} nats"
-    if not control:
-        return start + "; no control was measured."
-    behind, verb = facts["control_behind"], "is better" if facts["control_wins"] else "is worse"
-    text = f"{start}. The best control, {control['method']}, {verb}: {interval(control)}"
-    if behind is None:
-        return f"{text}."
-    if not np.isfinite(behind["low"]):
-        return f"{text}, on one instance."
-    ahead = _reverse_difference(behind) if facts["control_wins"] else behind
-    remark = "" if is_certain(behind) else ", which is not significant"
-    return f"{text}; on the same instances the difference is {interval(ahead)}{remark}."
-
-
-def _describe_errors(results: experiment.Results, facts: dict) -> list[str]:
-    if not facts["error"]:
-        return []
-    error, spent = facts["error"], experiment.average_evaluations(results)
-    against = f" against {number(spent[results.exact])} for {results.exact}" if results.exact in spent.index else ""
-    return [
-        f"{error['method']} is the sampled method closest to {results.truth}: RMSE {interval(error)} "
-        f"{results.value_unit}, with {number(error['evaluations'])} evaluations per instance{against}."
-    ]
+def _describe_best_means(results: experiment.Results) -> list[str]:
+    """Return the method with the best mean by each criterion, a sentence each."""
+    sentences = []
+    for criterion in criteria.list_criteria(results.metrics):
+        rows = experiment.scalars(results.metrics.get(criterion.metric), criterion.statistic)
+        if len(rows) > 1:
+            means, unit = rows["mean"], criterion.unit.format(value=results.value_unit)
+            best = means.idxmin() if criterion.better == "lower" else means.idxmax()
+            mean = f"{interval(rows.loc[best])} {unit}".strip()
+            sentences.append(f"Best mean by {criterion.short}: {best}, {mean} ({criterion.better} is better).")
+    return sentences
 
 
 def find_equal_error(results: experiment.Results, first: str, second: str) -> EqualError | None:

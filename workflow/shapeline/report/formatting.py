@@ -1,5 +1,6 @@
 """Formatting of numbers and settings as text."""
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -7,11 +8,17 @@ import numpy as np
 import pandas as pd
 
 
-def number(value: float | None, digits: int = 3, whole: bool = True) -> str:
-    """Return a number with significant digits, separated thousands, a minus sign, a dash for None; whole: counts."""
+def number(value: float | None, digits: int = 3, whole: bool = True, decimals: int | None = None) -> str:
+    """Return a number with separated thousands and a minus sign, a dash for None.
+
+    digits: significant digits; whole: an integer has no decimals; decimals: a fixed number of them, in place of both.
+    """
     if value is None or not np.isfinite(value):
         return "–"
-    if value == 0 or (whole and float(value).is_integer()):
+    if decimals is not None:
+        text = f"{value:,.{decimals}f}"
+        text = text.lstrip("-") if not float(text.replace(",", "")) else text
+    elif value == 0 or (whole and float(value).is_integer()):
         text = f"{int(value):,}"
     elif abs(value) < 1e-3:
         text = f"{value:.1e}".replace("e-0", "e-")
@@ -20,34 +27,18 @@ def number(value: float | None, digits: int = 3, whole: bool = True) -> str:
     return text.replace("-", "−")
 
 
-def interval(row: Mapping) -> str:
-    """Return 'mean (low to high)' of a row with the decimals of the largest; only the mean without an interval."""
+def interval(row: Mapping, decimals: int | None = None) -> str:
+    """Return 'mean (low to high)' of a row, by default with the decimals of the largest; else only the mean."""
     values = [row[key] for key in ("mean", "low", "high")]
     largest = max((abs(value) for value in values if np.isfinite(value)), default=0.0)
-    mean, low, high = (align_columns(value, largest) for value in values)
+    if decimals is None and largest >= 1e-3:
+        decimals = max(0, 2 - math.floor(math.log10(largest)))
+    mean, low, high = (number(value, whole=False, decimals=decimals) for value in values)
     return f"{mean} ({low} to {high})" if np.isfinite(values[1:]).all() else mean
 
 
-def two_digits(value: float) -> str:
-    """Return a number with two decimals, as for correlations."""
-    if not np.isfinite(value):
-        return "–"
-    text = f"{value:.2f}"
-    return text.replace("-", "−") if float(text) else "0.00"
-
-
-def two_digit_interval(row: Mapping) -> str:
-    """Return 'mean (low to high)' with two decimals; only the mean without an interval."""
-    mean, low, high = (two_digits(row[key]) for key in ("mean", "low", "high"))
-    return f"{mean} ({low} to {high})" if np.isfinite([row["low"], row["high"]]).all() else mean
-
-
-def align_columns(value: float, largest: float) -> str:
-    """Return a number with the decimals of the largest at three digits, so that a column is aligned."""
-    if not np.isfinite(value) or largest < 1e-3:
-        return number(value, whole=False)
-    text = f"{value:,.{max(0, 2 - math.floor(math.log10(largest)))}f}"
-    return text.lstrip("-") if not float(text.replace(",", "")) else text.replace("-", "−")
+two_digits = functools.partial(number, decimals=2)  # of correlations and shares
+two_digit_interval = functools.partial(interval, decimals=2)
 
 
 def format_evaluations(value: float | None) -> str:
@@ -104,7 +95,6 @@ def merge_values(mappings: Iterable[Mapping | None]) -> str:
 
 
 def probability(p: float) -> str:
-    """Return a p-value as text."""
     if not np.isfinite(p):
         return "–"
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"

@@ -11,7 +11,7 @@ import pandas as pd
 from shapeline.files import read_document
 from shapeline.papers import claims
 from shapeline.papers.claims import STAND_INS, UNTESTABLE
-from shapeline.report import criteria, elements, experiment, findings, formatting, rendering
+from shapeline.report import criteria, elements, experiment, findings, rendering, tables
 from shapeline.report.criteria import Evidence, average_per_seed, name_verdict
 from shapeline.report.elements import HTML, Style, figure, fold, heading, join_parts, note, part, table
 from shapeline.report.experiment import Results, warn_near_chance
@@ -243,40 +243,23 @@ def build_row(result: Results) -> dict:
 
 def experiments_table(rows: Iterable[Mapping]) -> HTML:
     """Return data and models of text experiments beside the paper's (Chen et al. 2018, table 1); a dash is missing."""
-    body, notes = [], []
+    shown, notes = [], []
     for row in rows:
         name, paper = row.get("title") or row["dataset"], PAPER.get(row["dataset"])
-        cells = f'<td class="text"><b>{_escape(name)}</b></td>{_write_facts("here", row)}'
-        body.append(f'<tr class="{"first" if paper else ""}">{cells}</tr>')
-        if paper:
-            body.append(f'<tr><td class="text paper"></td>{_write_facts("paper", paper, "paper")}</tr>')
-        if row.get("note"):
-            notes.append(f"{name}: {row['note'].rstrip('.')}.")
-    classes = {name: "text" if name == "model" else "number" for name in COLUMNS}
-    head = "".join(f'<th class="{classes[name]}">{title}</th>' for name, title in COLUMNS.items())
+        shown.append({"data set": name, "": "here", **_format_facts(row)})
+        shown += [{"data set": "", "": "paper", **_format_facts(paper)}] if paper else []
+        notes += [f"{name}: {row['note'].rstrip('.')}."] if row.get("note") else []
     return join_parts(
-        HTML(
-            '<div class="wide"><table class="experiments"><thead><tr><th class="text">data set</th><th class="text">'
-            f"</th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-        ),
+        table(pd.DataFrame(shown), text=["", "model"]),
         note(" ".join(["Paper: Chen et al. 2018, table 1. A dash: not there, or not known.", *notes])),
     )
 
 
-def _write_facts(source: str, row: Mapping, css_class: str = "") -> str:
-    cells = [f'<td class="text {css_class}">{source}</td>']
-    for name in COLUMNS:
-        value = row.get(name)
-        if value is None:
-            text = "–"
-        elif name == "accuracy":
-            text = f"{100 * value:.2f}".rstrip("0").rstrip(".") + " %"
-        elif name == "mean_length":
-            text = f"{value:,.1f}"
-        else:
-            text = _escape(value) if isinstance(value, str) else number(value, 12)
-        cells.append(f'<td class="{"text" if name == "model" else "number"} {css_class}">{text}</td>')
-    return "".join(cells)
+def _format_facts(row: Mapping) -> dict[str, str]:
+    formats = {"model": str, "mean_length": "{:,.1f}".format, "accuracy": lambda part: f"{round(100 * part, 2):g} %"}
+    known = {name: row[name] for name in COLUMNS if row.get(name) is not None}
+    texts = {name: formats.get(name, "{:,}".format)(value) for name, value in known.items()}
+    return {title: texts.get(name, "–") for name, title in COLUMNS.items()}
 
 
 # The methods of the figure of all experiments, which shows the same methods in every panel.
@@ -392,12 +375,13 @@ def models_section(results: Sequence[Results]) -> HTML:
     return experiments_table(rows.values())
 
 
+ORIGINS = ("commit", "versions", "device", "frameworks", "seed")
+
+
 def origins_section(results: Sequence[Results], digests: Mapping[str, str]) -> HTML:
     """Return the provenance of the results; digests: of the settings per experiment, if known."""
     return join_parts(
-        table(
-            _tabulate_origins(results, digests), text=["commit", "versions", "device", "frameworks", "configuration"]
-        ),
+        table(_tabulate_origins(results, digests), text=[*ORIGINS, "configuration"]),
         note(
             "Configuration: a digest of the settings of all jobs of a page; equal digests mean equal settings. "
             f"Digest of all experiments: {digest(dict(digests))}."
@@ -418,24 +402,14 @@ def _collect_curves(frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Sty
 
 def _tabulate_origins(results: Sequence[Results], digests: Mapping[str, str]) -> pd.DataFrame:
     """Return commit, versions, devices, seed and configuration of every experiment, from its score files."""
-
-    def merge(result: Results, key: str) -> str:
-        values = [file.get(key) for files in result.metadata.values() for file in files]
-        if key == "versions":
-            return formatting.merge_values(values) or "–"
-        return "; ".join(sorted({formatting.plain(value) for value in values if value is not None})) or "–"
-
-    keys = {
-        "commit": "git_commit",
-        "versions": "versions",
-        "device": "device",
-        "frameworks": "framework",
-        "seed": "seed",
-    }
+    keys = ("git_commit", "versions", "device", "framework", "seed")
     return pd.DataFrame(
         {
             "experiment": result.experiment,
-            **{name: merge(result, key) for name, key in keys.items()},
+            **{
+                name: text or "–"
+                for name, text in zip(ORIGINS, tables.merge_metadata(result, keys).values(), strict=True)
+            },
             **({"configuration": digests[result.experiment]} if digests else {}),
         }
         for result in results

@@ -47,7 +47,7 @@
     });
     table.closest(".wide").before(filter, count);
   };
-  all(".wide > table:not(.facts, .record, .sentence)").filter((table) => table.tHead).forEach(enhanceTable);
+  all(".wide > table:not(.facts, .sentence)").filter((table) => table.tHead).forEach(enhanceTable);
 
   // Columns of the overview, by kind of data and by criterion
   all("table.glance").forEach((table) => {

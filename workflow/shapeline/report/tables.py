@@ -1,7 +1,7 @@
 """Tables of a page, as data frames of text."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -80,6 +80,20 @@ def ties(values: np.ndarray, cut: float = TOP) -> np.ndarray:
     return ordered[:, k - 1] == ordered[:, k]
 
 
+def tabulate_means(
+    frame: pd.DataFrame, titles: Mapping[str, str], entries: Iterable[str], write: Callable[[Mapping], str] = interval
+) -> pd.DataFrame:
+    """Return a row per method with its mean by each statistic in the frame, as text; titles: of the columns."""
+    present = {title: rows for name, title in titles.items() if len(rows := experiment.scalars(frame, name))}
+    return pd.DataFrame(
+        {
+            "method": entry,
+            **{title: write(rows.loc[entry]) if entry in rows.index else "–" for title, rows in present.items()},
+        }
+        for entry in entries
+    )
+
+
 def area_table(results: experiment.Results, marks: Sequence[float] = (0.02, 0.08, 0.2)) -> pd.DataFrame:
     """Return the mean change of log-odds at a few masked fractions (the nearest computed), and both AUCs."""
     frame = results.metrics.get("log_odds")
@@ -136,7 +150,7 @@ def _scale_auc(results: experiment.Results, statistic: str, better: str) -> pd.D
 
 def _format_shares(row: Mapping) -> str:
     """Return 'mean (low to high)' of fractions, as percentages."""
-    mean, low, high = (f"{100 * row[key]:.1f}".replace("-", "−") for key in ("mean", "low", "high"))
+    mean, low, high = (number(100 * row[key], decimals=1) for key in ("mean", "low", "high"))
     return f"{mean} % ({low} to {high})" if np.isfinite(row["low"]) else f"{mean} %"
 
 
@@ -224,7 +238,6 @@ def model_facts(card: Mapping) -> pd.DataFrame:
 
 
 def dataset_facts(card: Mapping) -> pd.DataFrame:
-    """Return the dataset card as facts."""
     counts = {
         f"rows, {part}": number(experiment.count_rows(card)[part])
         + (f" ({format_lists(classes)})" if card.get("classes") else "")
@@ -258,13 +271,22 @@ def _format_d(results: experiment.Results) -> str:
     return f"{min(lengths):,} to {max(lengths):,}" if len(lengths) > 1 else f"{results.d:,}"
 
 
+def merge_metadata(results: experiment.Results, keys: Sequence[str]) -> dict[str, str]:
+    """Return the values of keys in the metadata of all score files; versions are those that jobs imported."""
+    every = [metadata for files in results.metadata.values() for metadata in files]
+    return {
+        key: merge_values(file.get(key) for file in every)
+        if key == "versions"
+        else "; ".join(sorted({plain(file[key]) for file in every if file.get(key) is not None}))
+        for key in keys
+    }
+
+
 def provenance(results: experiment.Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the provenance of the scores: what all score files share, and a row per method."""
-    every = [metadata for files in results.metadata.values() for metadata in files]
     known = {"experiment": results.experiment, "result folder": results.root}
     keys = ("schema_version", "seed", "reference", "value", "framework", "device", "versions", "git_commit")
-    shared = {key.replace("_", " "): "; ".join(sorted({plain(file.get(key)) for file in every})) for key in keys}
-    shared["versions"] = merge_values(file.get("versions") for file in every)  # those that jobs imported
+    shared = {key.replace("_", " "): text for key, text in merge_metadata(results, keys).items()}
     kind = {"features": f"{plain(results.settings['features'])}, d = {_format_d(results)}"}
     return facts({**known, **kind, **shared}), pd.DataFrame(
         {

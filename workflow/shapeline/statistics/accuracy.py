@@ -2,14 +2,13 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from shapeline import files
 from shapeline.designs import semivalues
 from shapeline.designs.design import Design
 from shapeline.designs.gaussian_pairs import gp_shapley_minimum
@@ -19,8 +18,6 @@ from shapeline.designs.semivalues import owen_sampling, owen_sampling_minimum
 from shapeline.seeds import seed_of
 from shapeline.statistics.bounds import intervals
 
-SIDES = ("present", "absent")
-ENCODING = {f"{column}.list.element": "BYTE_STREAM_SPLIT" for column in ("values", "weights", "exact")}
 STORED = Path(__file__).with_name("games.parquet")
 
 
@@ -73,17 +70,11 @@ class Terms:
         return (self.weight * for_present) @ self.present - (self.weight * for_absent) @ self.absent
 
 
-def build_game(name: str, tables: np.ndarray, kind: str = "") -> Game:
-    """Return the game of `tables` (n, 2^d): column c holds the value of the features whose bit is set in c."""
-    from shapeline.designs.exact import shapley
-
-    d = tables.shape[1].bit_length() - 1
-    design = shapley(d)
-    return build_exact_game(name, tables, tables[:, design.masks @ (1 << np.arange(d))] @ design.readout.T, kind)
-
-
 def build_exact_game(name: str, tables: np.ndarray, exact: np.ndarray, kind: str) -> Game:
-    """Return the same for tables with known Shapley values (n, d)."""
+    """Return the game of `tables` (n, 2^d) with known Shapley values (n, d).
+
+    Column c holds the value of the features whose bit is set in c.
+    """
     bits = 1 << np.arange(exact.shape[1])
     return Game(name, len(bits), lambda masks: np.take_along_axis(tables, masks @ bits, axis=1), exact, tables, kind)
 
@@ -98,27 +89,6 @@ def build_from_terms(name: str, instances: Sequence[Terms], kind: str = "") -> G
         instances,
         kind,
     )
-
-
-def write(games: Iterable[Game], path: Path | str) -> None:
-    """Write games to a file, tables in single precision, with the Shapley values of the rounded tables."""
-    frame = pd.DataFrame(row for game in games for row in _iterate_rows(game))
-    with files.atomic(path) as partial:
-        frame.to_parquet(partial, index=False, use_dictionary=False, compression="zstd", column_encoding=ENCODING)
-
-
-def _iterate_rows(game: Game) -> Iterator[dict]:
-    about = {"game": game.name, "kind": game.kind, "d": game.d}
-    for number, stored in enumerate(game.stored):
-        row = {**about, "instance": number, "form": "terms", "values": None, "weights": None}
-        row |= {"present": None, "absent": None, "exact": game.exact[number]}
-        if isinstance(stored, Terms):
-            row |= {side: [np.flatnonzero(part).astype(np.int16) for part in getattr(stored, side)] for side in SIDES}
-            row |= {"weights": stored.weight}
-        else:
-            single = np.asarray(stored, np.float32)
-            row |= {"form": "table", "values": single, "exact": build_game("", single[None].astype(float)).exact[0]}
-        yield row
 
 
 def read(path: Path | str = STORED) -> list[Game]:

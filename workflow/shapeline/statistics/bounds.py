@@ -10,11 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from shapeline.errors import ShapelineError
-
 LEVEL = 0.95
 MIN_UNITS = 2  # units needed for an interval
-MIN_INSTANCES, MIN_BLOCKS = 6, 12  # units needed for a verdict
+MIN_INSTANCES = 6  # needed for a verdict
 MAX_STRETCH = 1.5  # limit of an interval's end, in quantiles of t
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"  # verdicts on a claim, by its interval
 TRIALS = 10_000  # samples for the quantile of the largest of several t statistics
@@ -35,57 +33,30 @@ class Moments:
         return self.mean - down, self.mean + up
 
 
-def is_enough(count: int, blocks: bool = False) -> bool:
-    """Return whether `count` instances, or blocks that share samples, suffice for a verdict."""
-    return count >= (MIN_BLOCKS if blocks else MIN_INSTANCES)
+def is_enough(count: int) -> bool:
+    """Return whether `count` instances suffice for a verdict."""
+    return count >= MIN_INSTANCES
 
 
-def units(values: np.ndarray, block: np.ndarray | None = None) -> np.ndarray:
-    """Return values (instances, columns), or (instances, repeats, columns), as a row per independent unit.
-
-    Their mean is the mean over instances. block: (instances,) groups that share samples; a block's row is the mean plus
-    its summed deviations times blocks over instances (linearised ratio: Cochran 1977, §2.11).
-    """
-    values = np.asarray(values, float)
-    if values.ndim == 3:
-        values = _average(values, 1)
-    if block is None or len(values) == 0:
-        return values
-    _, index = np.unique(np.asarray(block), return_inverse=True)
-    member = (np.arange(index.max() + 1)[:, None] == index).astype(float)
-    count = member @ np.isfinite(values)
-    mean = _average(values, 0)
-    deviations = member @ np.nan_to_num(values - mean)
-    scale = (count > 0).sum(0) / np.maximum(count.sum(0), 1)
-    return np.where(count > 0, mean + scale * deviations, np.nan)
-
-
-def intervals(
-    values: pd.DataFrame | np.ndarray, block: np.ndarray | None = None, level: float = LEVEL, together: bool = False
-) -> pd.DataFrame:
-    """Return mean, low, high, n and units of every column of values, in the form for `units`.
+def intervals(values: pd.DataFrame | np.ndarray, level: float = LEVEL, together: bool = False) -> pd.DataFrame:
+    """Return mean, low, high and n of every column of values (instances, columns); NaN ends below two instances.
 
     together: the intervals are simultaneous, by the largest |t| of columns with this correlation (Hothorn, Bretz &
-    Westfall 2008). Fewer than two units have none: NaN.
+    Westfall 2008).
     """
     names = values.columns if isinstance(values, pd.DataFrame) else None
-    array = np.asarray(values, float)
-    rows = units(array, block)
+    rows, tail = np.asarray(values, float), (1 - level) / 2
     found = moments(rows)
-    tail = (1 - level) / 2
     quantile = max_t(rows[np.isfinite(rows).all(1)], tail, both=True) if together else t_quantile(tail, found.units)
-    low, high = found.ends(quantile)
-    present = np.isfinite(array).any(1).sum(0) if array.ndim == 3 else np.isfinite(array).sum(0)
-    sufficient = found.units >= MIN_UNITS
-    low, high = (np.where(sufficient, end, np.nan) for end in (low, high))
-    return pd.DataFrame({"mean": found.mean, "low": low, "high": high, "n": present, "units": found.units}, index=names)
+    low, high = (np.where(found.units >= MIN_UNITS, end, np.nan) for end in found.ends(quantile))
+    return pd.DataFrame({"mean": found.mean, "low": low, "high": high, "n": found.units}, index=names)
 
 
 def moments(rows: np.ndarray) -> Moments:
     """Return moments over the first axis of independent rows, NaN where missing."""
     present = np.isfinite(rows)
     count = present.sum(0)
-    mean = _average(rows, 0)
+    mean = _divide(np.where(present, rows, 0.0).sum(0), count)
     deviations = np.where(present, rows - mean, 0.0)
     square, cube = (deviations**2).sum(0), (deviations**3).sum(0)
     error = _divide(square, count * (count - 1)) ** 0.5
@@ -139,11 +110,6 @@ def _sample_sd(count: int) -> np.ndarray:
     return np.sqrt(np.random.default_rng(1).chisquare(count - 1, TRIALS) / (count - 1))
 
 
-def _average(values: np.ndarray, axis: int) -> np.ndarray:
-    present = np.isfinite(values)
-    return _divide(np.where(present, values, 0.0).sum(axis), present.sum(axis))
-
-
 def _divide(total: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Return total / count, NaN where count is 0."""
     total, count = np.asarray(total, float), np.asarray(count, float)
@@ -153,11 +119,11 @@ def _divide(total: np.ndarray, count: np.ndarray) -> np.ndarray:
 PARTS = ("instances", "repetitions", "training_seeds", "rest")
 
 
-def variance_components(values: np.ndarray, same_samples: bool = True) -> dict[str, float]:
+def variance_components(values: np.ndarray) -> dict[str, float]:
     """Return variance components of instances, samples, training seeds and rest; NaN for those with one level.
 
-    values: (instances, samples, training seeds), samples nested in instances, seeds crossed. same_samples: the r-th
-    sample is one design for every seed. Mean squares equal their expectations (Searle, Casella & McCulloch 1992,
+    values: (instances, samples, training seeds), samples nested in instances, each one design for every seed, and
+    seeds crossed. Mean squares equal their expectations (Searle, Casella & McCulloch 1992,
     chapters 3 and 4), which is unbiased; a negative component is given as 0.
     """
     values = np.asarray(values, float)
@@ -179,13 +145,19 @@ def variance_components(values: np.ndarray, same_samples: bool = True) -> dict[s
             "rest": square["both"],
         }
     else:
-        parts = _compute_crossed(square, values.shape, same_samples)
+        residual = square["residual"]
+        parts = {
+            "instances": (square["instances"] - square["repetitions"] - square["both"] + residual) / (repeats * seeds),
+            "repetitions": (square["repetitions"] - residual) / seeds,
+            "training_seeds": (square["training_seeds"] - square["both"]) / (n * repeats),
+            "rest": max(0.0, (square["both"] - residual) / repeats) + residual,
+        }
     return {name: max(0.0, parts[name]) if name in parts else math.nan for name in PARTS}
 
 
-def variance_shares(values: np.ndarray, same_samples: bool = True) -> dict[str, float]:
+def variance_shares(values: np.ndarray) -> dict[str, float]:
     """Return the components of `variance_components` as shares of their sum."""
-    parts = variance_components(values, same_samples)
+    parts = variance_components(values)
     total = sum(part for part in parts.values() if not math.isnan(part))
     return {name: part / total if total > 0 else math.nan for name, part in parts.items()}
 
@@ -204,22 +176,6 @@ def _compute_mean_squares(values: np.ndarray) -> dict[str, float]:
         "training_seeds": n * repeats * training.var(ddof=1) if seeds > 1 else math.nan,
         "both": repeats * both / max((n - 1) * (seeds - 1), 1),
         "residual": residual / max(n * (repeats - 1) * (seeds - 1), 1),
-        "cells": ((values - cell[:, None, :]) ** 2).sum() / max(n * seeds * (repeats - 1), 1),
-    }
-
-
-def _compute_crossed(square: dict[str, float], shape: tuple[int, int, int], same_samples: bool) -> dict[str, float]:
-    """Return the components for several samples and seeds."""
-    n, repeats, seeds = shape
-    drawn = (square["repetitions"] - square["residual"]) / seeds if same_samples else square["cells"]
-    residual = square["residual"] if same_samples else 0.0
-    error = square["residual"] if same_samples else square["cells"]
-    base = square["repetitions"] if same_samples else square["cells"]
-    return {
-        "instances": (square["instances"] - base - square["both"] + error) / (repeats * seeds),
-        "repetitions": drawn,
-        "training_seeds": (square["training_seeds"] - square["both"]) / (n * repeats),
-        "rest": max(0.0, (square["both"] - error) / repeats) + residual,
     }
 
 
@@ -231,26 +187,18 @@ class Claim:
     table: pd.DataFrame
 
 
-def verdict(low: float, high: float, claimed: str = "above", bar: float = 0.0) -> str:
-    """Return whether an interval shows a claim ("above" or "below" the bar): "holds", "fails" or "undecided"."""
-    if claimed not in ("above", "below"):
-        raise ShapelineError(f"verdict: claimed is {claimed!r}; give above or below.")
-    if claimed == "below":
-        low, high, bar = -high, -low, -bar
+def verdict(low: float, high: float, bar: float = 0.0) -> str:
+    """Return whether an interval shows a value above the bar: "holds", "fails" or "undecided"."""
     return HOLDS if low > bar else FAILS if high < bar or low == high == bar else UNDECIDED
 
 
-def compare_with_others(values: pd.DataFrame, first: str, better: str = "lower", block=None) -> Claim:
+def compare_with_others(values: pd.DataFrame, first: str, better: str = "lower") -> Claim:
     """Return whether a method is better than each other of a table (instances, methods), by simultaneous intervals."""
     complete = values.dropna()
-    block = None if block is None else pd.Series(block, values.index)[complete.index].to_numpy()
     sign = 1 if better == "higher" else -1
     leads = complete.drop(columns=first).rsub(complete[first], axis=0).mul(sign)
-    table = intervals(leads, block, together=True)
-    count = int(table["units"].min()) if len(table) else 0
-    suffices = is_enough(count, block is not None)
+    table = intervals(leads, together=True)
+    suffices = is_enough(len(complete))
     table["verdict"] = [verdict(row.low, row.high) if suffices else UNDECIDED for row in table.itertuples()]
     verdicts = set(table["verdict"]) or {UNDECIDED}
-    return Claim(
-        FAILS if FAILS in verdicts else UNDECIDED if UNDECIDED in verdicts else HOLDS, table.drop(columns="units")
-    )
+    return Claim(FAILS if FAILS in verdicts else UNDECIDED if UNDECIDED in verdicts else HOLDS, table)

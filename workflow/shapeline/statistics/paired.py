@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from shapeline.statistics.bounds import LEVEL, MIN_INSTANCES, is_enough, moments, t_quantile, units
+from shapeline.statistics.bounds import LEVEL, MIN_INSTANCES, is_enough, moments, t_quantile
 
 MAX_ENUMERATED = 13  # largest number of units of which all sign patterns are enumerated if gains tie
 MAX_EXACT = 50  # largest number of units whose exact distribution is used if no gains tie
@@ -90,27 +90,24 @@ def _select_scalar(measured: pd.DataFrame, statistic: str) -> pd.DataFrame:
     return rows.assign(value=rows["value"].replace([np.inf, -np.inf], np.nan))
 
 
-def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None = None) -> pd.DataFrame:
+def pairs(values: pd.DataFrame, better: str = "lower") -> pd.DataFrame:
     """Return a row per pair of methods, the better mean first.
 
-    values: (instances, methods) without NaN, repeats averaged; better: "lower" or "higher"; block: (instances,) groups
-    that share samples: then blocks are the units of interval and test. Columns: better, worse; difference (of means,
-    better minus worse) with low and high (`intervals`, 95 %); p (Wilcoxon's signed-rank test, two-sided, of
-    instances or of the means of blocks; 1 where all are equal), p_holm (Holm 1979, over all pairs of the table); effect
+    values: (instances, methods) without NaN, repeats averaged; better: "lower" or "higher". Columns: better, worse;
+    difference (of means, better minus worse) with low and high (`intervals`, 95 %); p (Wilcoxon's signed-rank test,
+    two-sided; 1 where all are equal), p_holm (Holm 1979, over all pairs of the table); effect
     (matched-pairs rank-biserial correlation, 1 where the better wins everywhere, below 0 where the ranks favour the
     worse mean; Kerby 2014); wins (share of instances, ties half); n; needed (instances, by `count_needed`); sure
     (whether the difference is significant: p_holm below 0.05, ranks and interval of the same sign, and at least 6
-    instances or 12 blocks).
+    instances).
     """
     entries = order(values, better)
     firsts, seconds = zip(*itertools.combinations(entries, 2), strict=True) if len(entries) > 1 else ((), ())
     differences = values[list(firsts)].to_numpy() - values[list(seconds)].to_numpy()  # (n, pairs)
     sign = 1 if better == "higher" else -1
-    interval = moments(units(differences, block))
+    interval = moments(differences)
     low, high = interval.ends(t_quantile((1 - LEVEL) / 2, interval.units))
-    compared = differences if block is None else pd.DataFrame(differences).groupby(np.asarray(block)).mean().to_numpy()
-    p, effect = _test_signed_ranks(sign * compared)
-    size = len(differences) / max(len(compared), 1)  # instances per unit
+    p, effect = _test_signed_ranks(sign * differences)
     table = pd.DataFrame(
         {
             "better": firsts,
@@ -123,14 +120,12 @@ def pairs(values: pd.DataFrame, better: str = "lower", block: np.ndarray | None 
             "effect": effect,
             "wins": ((sign * differences > 0) + 0.5 * (differences == 0)).mean(0),
             "n": len(values),
-            "needed": [
-                math.ceil(size * count) if count < math.inf else count for count in map(count_needed, compared.T)
-            ],
+            "needed": list(map(count_needed, differences.T)),
         }
     )
     excludes_zero = (table["low"] > 0) | (table["high"] < 0)
-    suffices = is_enough(len(compared), block is not None)
-    return table.assign(sure=suffices & (table["p_holm"] < SIGNIFICANCE) & (table["effect"] > 0) & excludes_zero)
+    is_significant = (table["p_holm"] < SIGNIFICANCE) & (table["effect"] > 0) & excludes_zero
+    return table.assign(sure=is_enough(len(values)) & is_significant)
 
 
 def holm(p: np.ndarray) -> np.ndarray:
@@ -207,27 +202,21 @@ class EqualMethods:
     sentence: str
 
 
-def rate_of_equal_methods(
-    repeats: np.ndarray, block: np.ndarray | None = None, trials: int = TRIALS, seed: int = 0
-) -> EqualMethods:
+def rate_of_equal_methods(repeats: np.ndarray, trials: int = TRIALS) -> EqualMethods:
     """Return the rate at which the signed-rank test rejects for two samples of one method at level 0.05.
 
-    repeats: (n, R), R at least 2; block: (n,) groups that share samples. A trial assigns two different repeats to
-    every unit. A permutation test of the variance of the columns' means also tests whether samples are correlated
-    between instances.
+    repeats: (n, R), R at least 2. A trial assigns two different repeats to every instance. A permutation test of the
+    variance of the columns' means also tests whether samples are correlated between instances.
     """
     repeats = np.asarray(repeats, float)
-    is_finite = np.isfinite(repeats).all(1)
-    repeats, block = repeats[is_finite], None if block is None else np.asarray(block)[is_finite]
+    repeats = repeats[np.isfinite(repeats).all(1)]
     n, count = repeats.shape
-    if block is not None:  # instances of a block share their samples
-        repeats = np.array([repeats[block == name].mean(0) for name in np.unique(block)]).reshape(-1, count)
-    if count < 2 or not is_enough(len(repeats), block is not None):
+    if count < 2 or not is_enough(n):
         return EqualMethods(np.nan, np.nan, n, count, "too few repeats or instances.")
     variance, rejected, above = repeats.mean(0).var(), 0, 0
-    random, step = np.random.default_rng(seed), max(1, MAX_CELLS // repeats.size)
+    random, step = np.random.default_rng(0), max(1, MAX_CELLS // repeats.size)
     for start in range(0, trials, step):
-        # The repeats of each unit are permuted independently.
+        # The repeats of each instance are permuted independently.
         shuffled = random.permuted(np.broadcast_to(repeats, (min(step, trials - start), *repeats.shape)), axis=2)
         rejected += signed_rank_rejections(shuffled[:, :, 0] - shuffled[:, :, 1]).sum()
         above += (shuffled.mean(1).var(1) >= variance * (1 - 1e-9)).sum()

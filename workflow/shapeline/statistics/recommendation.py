@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from shapeline.statistics.bounds import MIN_BLOCKS, MIN_INSTANCES, Moments, is_enough, max_t, moments, t_quantile, units
+from shapeline.statistics.bounds import MIN_INSTANCES, Moments, is_enough, max_t, moments, t_quantile
 from shapeline.statistics.paired import POWER
 
 MARGIN = 0.05
@@ -122,7 +122,6 @@ def recommend(
     margin: float = MARGIN,
     random: str | None = None,
     better: str = "lower",
-    block: np.ndarray | None = None,
     available: int | None = None,
 ) -> Recommendation:
     """Return the cheapest method whose upper simultaneous 95 % bound of (own - best) is below the margin.
@@ -135,7 +134,6 @@ def recommend(
     margin: a share of the range between the best method and `random`.
     random: the method at the end of the range; without it the worst, so that a worse method widens the margin.
     better: "lower" or "higher".
-    block: (instances,) groups that share samples: blocks are the units.
     available: number of instances of the data.
 
     Bounds are the ends of two-sided 95 % intervals, simultaneous over comparisons with the best: for every method
@@ -145,11 +143,11 @@ def recommend(
     poor methods do not widen the others' intervals), and 4.5 is for the others: plainly worse methods do not change the
     recommendation. Pages print `sentence()`. Hsu (1981), Edwards & Hsu (1983).
     """
-    table, blocks, absent = _select_complete(values, block)
+    table, absent = _select_complete(values)
     sign = -1 if better == "higher" else 1
     means = (sign * table).mean().sort_index().sort_values(kind="stable")
     entries = list(means.index)
-    rows = units(sign * table[entries].to_numpy(), blocks)
+    rows = sign * table[entries].to_numpy(float)
     end = random if random in entries else entries[-1] if entries else None
     prices = np.array([costs.get(entry, math.nan) for entry in entries], float)
     span = float(means[end] - means.iloc[0]) if entries else math.nan
@@ -159,27 +157,22 @@ def recommend(
     unjudged = Recommendation(width, span, margin, end, end == random, len(table), available, absent, bounds)
     if len(entries) == 1:
         return replace(unjudged, outcome="alone", entry=entries[0])
-    size = len(table) / max(len(rows), 1)
-    if not entries or not is_enough(len(rows), block is not None):
-        need = MIN_INSTANCES if block is None else math.ceil(MIN_BLOCKS * max(size, 1))
-        return replace(unjudged, needed=float(need - len(table)))
+    if not entries or not is_enough(len(rows)):
+        return replace(unjudged, needed=float(MIN_INSTANCES - len(table)))
     at_end = rows[:, entries.index(end)]
     kept = _screen_out(rows, at_end, margin)
     low, high, status = bound_behind_best(rows, at_end, margin, kept)
     judged = replace(unjudged, bounds=unjudged.bounds.assign(low=low, high=high, status=status))
-    return _decide(judged, _Compared(rows[:, kept], at_end, margin), [entries[index] for index in kept], size)
+    return _decide(judged, _Compared(rows[:, kept], at_end, margin), [entries[index] for index in kept])
 
 
-def _select_complete(
-    values: pd.DataFrame, block: np.ndarray | None
-) -> tuple[pd.DataFrame, np.ndarray | None, tuple[str, ...]]:
-    """Return the instances that all methods have, their blocks, and the omitted methods, with fewer than half."""
+def _select_complete(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Return the instances that all methods have, and the omitted methods, with fewer than half."""
     values = values.replace([np.inf, -np.inf], np.nan)
     counts = values.notna().sum()
     absent = counts[(counts < counts.max() / 2) | (counts == 0)].index if len(counts) else []
     table = values.drop(columns=absent)
-    complete = table.notna().all(axis=1).to_numpy()
-    return table[complete], None if block is None else np.asarray(block)[complete], tuple(map(str, absent))
+    return table.dropna(), tuple(map(str, absent))
 
 
 def _screen_out(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
@@ -237,8 +230,8 @@ def _bound_differences(compared: _Compared, margin: float) -> tuple[np.ndarray, 
     return np.where(np.isinf(low), 0.0, low), margin - lower.min(0)  # inf: no other may be the best
 
 
-def _decide(advice: Recommendation, compared: _Compared, kept: list[str], size: float) -> Recommendation:
-    """Return the outcome from the status of each method; size: instances per unit."""
+def _decide(advice: Recommendation, compared: _Compared, kept: list[str]) -> Recommendation:
+    """Return the outcome from the status of each method."""
     bounds = advice.bounds
     best = bounds.index[0]
     price = bounds["cost"]
@@ -254,13 +247,13 @@ def _decide(advice: Recommendation, compared: _Compared, kept: list[str], size: 
     else:
         outcome = "undecided" if rivals else "recommended" if others else "best"
     pairs = [(kept.index(best if name != best else chosen), kept.index(name)) for name in rivals]
-    needed = _count_further(advice, compared, pairs, size) if rivals else 0.0
+    needed = _count_further(advice, compared, pairs) if rivals else 0.0
     return replace(
         advice, outcome=outcome, entry=chosen, safe=len(within) > 0 or not rivals, rivals=tuple(rivals), needed=needed
     )
 
 
-def _count_further(advice: Recommendation, compared: _Compared, pairs: list[tuple[int, int]], size: float) -> float:
+def _count_further(advice: Recommendation, compared: _Compared, pairs: list[tuple[int, int]]) -> float:
     """Return the number of further instances that decide every pair (leader, rival) at the margin, with power 0.8.
 
     If the data suffice for that already, return the number at which an interval is no wider than the margin.
@@ -276,7 +269,7 @@ def _count_further(advice: Recommendation, compared: _Compared, pairs: list[tupl
         top = max(quantile[first], quantile[second])
         planned = ((top + ndtri(POWER)) * deviation / max(advice.margin, means[second] - means[first])) ** 2
         most = max(most, planned if planned > have else (2 * top * deviation / advice.margin) ** 2)
-    return float(max(1, math.ceil((most - have) * size)))
+    return float(max(1, math.ceil(most - have)))
 
 
 def _state_bound(advice: Recommendation, unit: str, among: str) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from shapeline.report.colours import INK, MIDDLE, PALE, PAPER, QUIET
+from shapeline.report.colours import INK, MIDDLE, PALE, QUIET
 from shapeline.report.criteria import Evidence
 from shapeline.report.elements import WIDTH, Style, mark_method, name_rows, styled
 from shapeline.report.experiment import scalars, select_ceiling
@@ -94,26 +94,6 @@ def dot_panel(
 def average_ranks(answer: Evidence) -> pd.DataFrame:
     average, critical, _ = paired.critical_difference(answer.values, answer.criterion.better)
     return average.rename("average_rank").rename_axis("method").reset_index().assign(critical_difference=critical)
-
-
-@styled
-def training_plot(answer: Evidence, means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
-    """Draw a row per method, the best mean first, with a point per training seed; means (training seeds, methods)."""
-    entries = paired.order(means, answer.criterion.better)
-    drawing = Figure(figsize=(WIDTH, 0.9 + 0.3 * len(entries)), layout="constrained")
-    axes = drawing.subplots()
-    for index, entry in enumerate(entries):
-        style = styles[entry]
-        drawn = axes.plot(means[entry].agg(["min", "max"]), [index, index], color=style.colour, linewidth=1.2)
-        for training, mean in means[entry].items():
-            face = style.colour if training == 0 else PAPER
-            drawn += axes.plot(mean, index, markersize=6.5, **style.dot | {"markerfacecolor": face})
-        mark_method(entry, *drawn)
-    name_rows(axes, entries, margin=0.5)
-    what = answer.criterion.title.split(": ")[-1]
-    axes.set_xlabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}, {answer.criterion.better} is better")
-    axes.grid(axis="y", linewidth=0.4)
-    return drawing
 
 
 @styled

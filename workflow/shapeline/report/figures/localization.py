@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import ndimage
 
 from shapeline.datasets import images as regions_module
 from shapeline.games import references
@@ -18,7 +17,7 @@ from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.dots import Panel, draw_dots
 from shapeline.report.figures.lines import add_legend, draw_curve, name_points, select_line
-from shapeline.report.figures.score_maps import Tile, find_step
+from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, share
 
 PANELS = {
@@ -29,23 +28,6 @@ PANELS = {
     "iou_equal_area": Panel("IoU at equal area", "intersection over union", True),
     "pointing": Panel("Pointing game", "share of images hit", True),
 }
-
-
-def find_boxes(truth: np.ndarray) -> list[tuple[int, int, int, int]]:
-    """Return boxes (top, left, bottom, right; half-open) around a region's 8-connected components."""
-    parts, _ = ndimage.label(truth, np.ones((3, 3)))
-    return [(rows.start, columns.start, rows.stop, columns.stop) for rows, columns in ndimage.find_objects(parts)]
-
-
-def boxes(truth: np.ndarray | None) -> list[tuple[float, float, float, float]]:
-    """Return a box around every connected part of the true region, in a tile's coordinates."""
-    if truth is None:
-        return []
-    (height, width), margin = truth.shape, MARGIN * find_step(truth.shape)
-    return [
-        ((left - margin) / width, (top - margin) / height, (right + margin) / width, (bottom + margin) / height)
-        for top, left, bottom, right in find_boxes(truth)
-    ]
 
 
 def dots(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
@@ -104,14 +86,14 @@ def draw_ablated_images(results: Results, truth: np.ndarray | None, count: int =
             removed = np.append(scores > 0, False)[cells[row]]  # index -1 selects the appended value
             image = np.where(removed, fill[row if len(fill) > 1 else 0, 0], image)
             below = share(removed.mean())
-        return score_maps.image_tile(image, tone)._replace(below=below, boxes=boxes(regions[row]))
+        return score_maps.image_tile(image, tone)._replace(below=below, boxes=score_maps.boxes(regions[row]))
 
     names = results.name_instances(picked)
     caption = (
         "All positive features at the reference; below each image, the share of it that is removed. A perfect map "
         "removes what lies in the boxes and nothing else."
     )
-    drawing = score_maps.image_grid(names, list(values), tile, COLUMNS)
+    drawing = score_maps.image_grid(names, list(values), tile, score_maps.BOXED_COLUMNS)
     return join_parts(
         heading("Images without their positive features"),
         figure(drawing, "Images whose positive features are removed, one column per method", caption, vector=False),
@@ -183,7 +165,7 @@ def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, st
         else:
             drawn = score_maps.map_tile(scores[name], cells[0][part])
         below = "" if row else drawn.below
-        return drawn._replace(below=below, boxes=boxes(None if region is None else region[part]))
+        return drawn._replace(below=below, boxes=score_maps.boxes(None if region is None else region[part]))
 
     title = experiment.name_instance(results, picked.to_dict("records")[0])
     return score_maps.image_grid([title, "enlarged"], list(names), tile)
@@ -191,7 +173,7 @@ def size_maps(results: Results, truth: np.ndarray | None, sizes: Mapping[int, st
 
 def zoom_to_part(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return row and column bounds of a square around the first true part, three times its size."""
-    top, left, bottom, right = (find_boxes(region) or [(0, 0, *region.shape)])[0]
+    top, left, bottom, right = (score_maps.find_boxes(region) or [(0, 0, *region.shape)])[0]
     size = 3 * max(bottom - top, right - left)
     ends = []
     for start, stop, side in ((top, bottom, region.shape[0]), (left, right, region.shape[1])):
@@ -240,8 +222,6 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     return drawing
 
 
-COLUMNS = 7  # maps per row, which show an image of 120 pixels at about its resolution
-MARGIN = 2  # pixels between a true region and its box
 CEILINGS = {"ceiling_touching": "every leaf that touches", "ceiling_best": "best set of leaves"}
 OUTPUTS = {"logit": "Logit", "probability": "Probability"}
 AREAS = {f"{name}_area": Panel(f"{title}, area", "mean share remaining", False) for name, title in OUTPUTS.items()}

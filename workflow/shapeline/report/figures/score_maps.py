@@ -12,12 +12,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from scipy import ndimage
 
 from shapeline.report.colours import BOXES, INK, MIDDLE, PALE, PAPER, QUIET, WARNING
 from shapeline.report.elements import DARK_INK, SIGNS, WIDTH, escape_formulas, figure, style_names, styled, wrap_name
 from shapeline.report.formatting import number
 
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
+BOXED_COLUMNS = 7  # maps per row, which show an image of 120 pixels at about its resolution
+MARGIN = 2  # pixels between a true region and its box
 MAX_SIDE = 480  # pixels per side of a drawn image, of which the page shows a quarter
 
 
@@ -50,16 +53,17 @@ def heat_maps(
     columns: int = 9,
     tone: str = "gray",
     half: Mapping[str, Sequence[np.ndarray | None]] | None = None,
+    regions: Sequence[np.ndarray] | None = None,
 ) -> Figure:
     """Draw score maps, a row per instance and a column per method; values: method -> n arrays (d,) or None; half:
-    intervals. cells: n times (height, width), the feature of each pixel, -1 for none; more than `columns`
-    methods continue in further rows."""
+    intervals. cells: n times (height, width), the feature of each pixel, -1 for none; regions: the true pixels of
+    each image, which are boxed; more than `columns` methods continue in further rows."""
     ends = half or {}
 
     def tile(row: int, entry: str | None) -> Tile:
-        if entry is None:
-            return image_tile(images[row], tone)
-        return map_tile(values[entry][row], cells[row], ends[entry][row] if entry in ends else None)
+        within = ends[entry][row] if entry in ends else None
+        shown = image_tile(images[row], tone) if entry is None else map_tile(values[entry][row], cells[row], within)
+        return shown if regions is None else shown._replace(boxes=boxes(regions[row]))
 
     return image_grid(names, list(values), tile, columns)
 
@@ -120,6 +124,23 @@ def _draw_tile(axes: Axes, shown: Tile, left: float, top: float, side: float) ->
     if shown.below:
         axes.text(left + side / 2, y0 + up + 0.03, shown.below, ha="center", va="top", fontsize=7.5, color=QUIET)
     return x0, y0
+
+
+def find_boxes(truth: np.ndarray) -> list[tuple[int, int, int, int]]:
+    """Return boxes (top, left, bottom, right; half-open) around a region's 8-connected components."""
+    parts, _ = ndimage.label(truth, np.ones((3, 3)))
+    return [(rows.start, columns.start, rows.stop, columns.stop) for rows, columns in ndimage.find_objects(parts)]
+
+
+def boxes(truth: np.ndarray | None) -> list[tuple[float, float, float, float]]:
+    """Return a box around every connected part of the true region, in a tile's coordinates."""
+    if truth is None:
+        return []
+    (height, width), margin = truth.shape, MARGIN * find_step(truth.shape)
+    return [
+        ((left - margin) / width, (top - margin) / height, (right + margin) / width, (bottom + margin) / height)
+        for top, left, bottom, right in find_boxes(truth)
+    ]
 
 
 def choose_tone(card: Mapping) -> str:

@@ -35,13 +35,6 @@ from shapeline.statistics.recommendation import Recommendation
 SAME_METHOD, BY_TIME = "The same method", "with time as the cost"
 
 
-def answers(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, str]]:
-    """Return the recommendation per criterion for the top of the page: decision and cost, then reason and remarks."""
-    if chance := warn_near_chance(results):
-        return [("⚠ No recommendation: the model is not significantly better than chance.", chance)]
-    return [_write_answer(answer, results) for answer in evidence]
-
-
 def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
     """Return a card per criterion: the need, the recommended method, its cost and evidence, and the exact values."""
     if not evidence:
@@ -54,19 +47,19 @@ def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
 
 def _write_card(answer: Evidence, results: Results) -> str:
     advice = answer.first(results)
-    [(decision, reason)] = answers([answer], results)
     lines = [("need", answer.criterion.need or answer.criterion.title)]
     if advice is None:
         lines.append(("method", "no method fits the budget"))
     else:
         if changed := robustness.changes(answer, results):
             lines.append(("change", f"⚠ Not robust: {join_names(changed)}."))
+        lines += [("", "No method fits the budget.")] * (answer.within(results) is None)
         lines.append(("method", name_verdict(advice)))
         lines += [("cost", f"{_format_cost(answer, advice.entry)} per instance")] * bool(advice.entry)
         lines += [("", text) for text in _list_evidence(answer, advice, results)]
+        lines += [("", text) for text in _describe_warnings(results, advice.entry)]
     lines_html = "".join(f'<p class="{kind}">{html.escape(text)}</p>' for kind, text in lines)
-    fold = f"<details><summary>Details</summary><p><b>{html.escape(decision)}</b> {html.escape(reason)}</p></details>"
-    return f'<div class="card">{lines_html}{fold}</div>'
+    return f'<div class="card">{lines_html}{fold("Details", recommendation(answer, results)).data}</div>'
 
 
 def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, str, str]]:
@@ -110,53 +103,15 @@ def _list_evidence(answer: Evidence, advice: Recommendation, results: Results) -
     return lines
 
 
-def _write_answer(answer: Evidence, results: Results) -> tuple[str, str]:
-    subject, quantity = answer.criterion.title.split(": ")
-    within, advice = answer.within(results), answer.first(results)
-    if advice is None:
-        return f"{subject}: no method fits the budget.", ""
-    (scope, (decision, why)), *others = advices(answer, results).items()
-    short = f"{subject}, {scope}. {decision}." if scope != ANY_COST else f"{subject}. {decision}."
-    if within is None:
-        short = f"{subject}: no method fits the budget. {_capitalise(scope)}: {_shorten(decision)}."
-    last = answer.recommend_beyond(results) if within else None
-    is_final = last is None or (last.entry == advice.entry and "undecided" not in (last.outcome, advice.outcome))
-    mean = f"{_capitalise(quantity)} of {advice.entry}: {_format_mean(answer, advice.entry, results)}"
-    more = [f"{_capitalise(why)}."] if why else []
-    more += [f"{mean}, {answer.criterion.better} is better."] if advice.entry else []
-    if advice.entry in results.entries and results.entries[advice.entry].get("is_control"):
-        is_sure = advice.outcome != "undecided" and is_final
-        comparison = "; no more expensive method is significantly better" if is_sure else ""
-        more.append(f"{advice.entry} is a control{comparison}.")
-    more += [warning] if (warning := _describe_warnings(results, advice.entry)) else []
-    more += [exact] if (exact := _recommend_exact(answer, advice.entry)) else []
-    more += [judged] if (judged := robustness.reference_change(answer, results)) else []
-    repeated = answer.limit if is_final else None  # the section below states it
-    quicker = f", among methods {answer.quicker}" if answer.quicker else ""
-    more += [
-        f"{_capitalise(scope)}{quicker if scope == BY_TIME else ''}: {_shorten(decision)}."
-        for scope, (decision, _) in others
-        if decision != SAME_METHOD and scope != repeated
-    ]
-    return short, " ".join(more)
-
-
-def _describe_warnings(results: Results, entry: str | None) -> str:
-    """Return the warnings and failures of a method; "" where there are none."""
+def _describe_warnings(results: Results, entry: str | None) -> list[str]:
+    """Return that a method is a control, and its warnings and failures."""
+    remarks = [f"{entry} is a control."] * bool(results.entries.get(entry, {}).get("is_control"))
     frame = results.scores.get(entry)
     warnings = pd.concat(count_warnings_and_failures(frame)) if frame is not None else ()
-    if not len(warnings):
-        return ""
-    counts = format_lists(warnings.sort_values(ascending=False, kind="stable"), first=False)
-    return f"⚠ {entry}: {counts} of {format_count(len(frame), 'explanation')} (see Diagnostics)."
-
-
-def _recommend_exact(answer: Evidence, entry: str | None) -> str:
-    """Return that the exact values take less time than the recommended method; "" where they do not."""
-    exact, recommended = (answer.seconds.get(name, np.nan) for name in (answer.truth, entry))
-    if answer.truth in (None, entry) or not exact < recommended:
-        return ""
-    return f"The exact values of {answer.truth} take less time: {_format_cost(answer, answer.truth)} per instance."
+    if len(warnings):
+        counts = format_lists(warnings.sort_values(ascending=False, kind="stable"), first=False)
+        remarks.append(f"⚠ {entry}: {counts} of {format_count(len(frame), 'explanation')} (see Diagnostics).")
+    return remarks
 
 
 def advices(answer: Evidence, results: Results) -> dict[str, tuple[str, str]]:
@@ -208,15 +163,6 @@ def _format_mean(answer: Evidence, entry: str | None, results: Results) -> str:
     return f"{text} {answer.unit}".strip()
 
 
-def _capitalise(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _shorten(decision: str) -> str:
-    """Return a decision after its scope and a colon: the method alone where one is recommended."""
-    return decision.removeprefix("Recommended: ").replace("Undecided", "undecided").replace("No ", "no ", 1)
-
-
 def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
     """Return recommendation, comparison with the best and average ranks per criterion, or None."""
     if not evidence:
@@ -237,7 +183,7 @@ def robustness_section(evidence: Sequence[Evidence], results: Results) -> HTML |
     parts = []
     for answer in evidence:
         references = robustness.compare_baselines(answer, results)
-        seeds = robustness.compare_training_seeds(answer, results, elements.assign_styles(results))
+        seeds = robustness.compare_training_seeds(answer, results)
         if references is not None or seeds is not None:
             parts += [heading(answer.criterion.title), references, seeds]
     return join_parts(*parts, robustness.variances(results))
@@ -355,7 +301,7 @@ def recommendation(answer: Evidence, results: Results) -> HTML:
     lines = []
     for scope, (decision, why) in advices(answer, results).items():
         sentence = f"{decision}{f': {why}' if why else ''}."
-        lines.append(f"<p><b>{html.escape(_capitalise(scope))}.</b> {html.escape(sentence)}</p>")
+        lines.append(f"<p><b>{html.escape(scope[:1].upper() + scope[1:])}.</b> {html.escape(sentence)}</p>")
     return HTML("".join(lines))
 
 

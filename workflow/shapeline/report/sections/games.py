@@ -19,8 +19,9 @@ from shapeline.report.explorer import ExplorerData, Instance, count_shown, explo
 from shapeline.report.figures import explanations, games
 from shapeline.report.figures.games import cut
 from shapeline.report.figures.score_maps import LEVEL
-from shapeline.report.formatting import explain_unit, format_count, interval, number, share
+from shapeline.report.formatting import explain_unit, format_count, number, share
 from shapeline.report.sections import common, images
+from shapeline.report.tables import tabulate_means
 
 MAX_PLAYERS = 40  # in a figure
 MAX_PAIRS = 12  # in a table
@@ -372,18 +373,9 @@ def measures_section(results: Results) -> HTML:
     frame = results.metrics.get("prompts")
     if frame is None or frame.empty:
         return HTML("")
-    result = {title: scalars(frame, name) for name, title in MEASURES.items()}
-    result = {title: rows for title, rows in result.items() if len(rows)}
-    shown = pd.DataFrame(
-        {
-            "method": entry,
-            **{title: interval(rows.loc[entry]) if entry in rows.index else "–" for title, rows in result.items()},
-        }
-        for entry in results.scores
-    )
     return join_parts(
         heading("Removal, prediction and citation", 2),
-        table(shown),
+        table(tabulate_means(frame, MEASURES, results.scores)),
         note(
             "AUC: mean change of log p(answer), in nats, while parts are removed from the whole prompt, or inserted, "
             "by falling score. Top-3 drop: fall of the value without the three best parts. Datamodeling score: rank "

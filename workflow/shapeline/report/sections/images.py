@@ -204,22 +204,29 @@ def signless(results: Results) -> str:
     return listed and f" ({listed})"
 
 
-def explanations(results: Results) -> HTML:
-    """Return the scores of a few instances by all methods side by side: maps for images, else a table of features."""
+def explanations(results: Results, truth: np.ndarray | None = None) -> HTML:
+    """Return the scores of a few instances by all methods: maps for images, else a table of features.
+
+    truth: (n, height, width) bool, pixels of the explained class, which are boxed.
+    """
     picked = results.shown
     values = results.select_scores(picked["instance"])
     names = results.name_instances(picked)
     if results.dataset_card["kind"] == "image":
         images = results.read_inputs(picked)
+        cells = [results.features_of(image).cells[0] for image in images]
+        indices = pd.Index(results.instances["instance"]).get_indexer(picked["instance"])
+        regions = None if truth is None else truth[indices]
+        half = intervals(results, picked["instance"])
         caption = (
             f"{signs(experiment.describe_positive(results))}{signless(results)}. Every map is scaled by its own "
             "largest magnitude, written below it: compare places within a map, not colours between maps."
             f"{experiment.describe_rows(results)}"
         )
-        cells = [results.features_of(image).cells[0] for image in images]
-        half = intervals(results, picked["instance"])
         caption += " No colour: the 95 % interval of a sampled score includes 0." * bool(half)
-        drawing = heat_maps(images, names, values, cells, tone=choose_tone(results.dataset_card), half=half)
+        caption += " Green boxes: the true regions." * (truth is not None)
+        columns, tone = 9 if truth is None else score_maps.BOXED_COLUMNS, choose_tone(results.dataset_card)
+        drawing = heat_maps(images, names, values, cells, columns, tone, half, regions)
         maps = figure(drawing, "Score maps of a few instances, one column per method", caption, vector=False)
         return join_parts(maps, order_note(results))
     ends = results.select_scores(picked["instance"], "standard_error")

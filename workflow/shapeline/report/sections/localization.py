@@ -7,17 +7,14 @@ import numpy as np
 import pandas as pd
 
 from shapeline.report import experiment, findings
-from shapeline.report.colours import signs
 from shapeline.report.elements import FOLD, HTML, assign_styles, figure, fold, heading, join_parts, missing, note, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import localization as figures
-from shapeline.report.figures import score_maps
 from shapeline.report.figures.dots import draw_dots
 from shapeline.report.figures.lines import tabulate_costs
-from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, probability, share, two_digit_interval, two_digits
 from shapeline.report.sections import common
-from shapeline.report.sections.images import signless
+from shapeline.report.tables import tabulate_means
 from shapeline.statistics import paired
 from shapeline.statistics.comparison import compare
 
@@ -95,29 +92,6 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
     return start
 
 
-def maps_section(results: Results, truth: np.ndarray | None) -> HTML:
-    """Return the maps of a few images by all methods side by side, with boxes around the true regions."""
-    picked = results.shown
-    images, regions, cells = figures.prepare_images(results, truth, picked)
-    names = results.name_instances(picked)
-    values = results.select_scores(picked["instance"])
-    tone = score_maps.choose_tone(results.dataset_card)
-
-    def tile(row: int, entry: str | None) -> Tile:
-        image, scores = images[row], None if entry is None else values[entry][row]
-        drawn = score_maps.image_tile(image, tone) if entry is None else score_maps.map_tile(scores, cells[row])
-        return drawn._replace(boxes=figures.boxes(regions[row]))
-
-    caption = (
-        f"{signs(experiment.describe_explained_class(results))}{signless(results)}. Every map is "
-        "scaled by its own largest magnitude, written below it: compare places within a map, not colours between maps."
-        + (" Green boxes: the true regions." if truth is not None else "")
-        + experiment.describe_rows(results)
-    )
-    drawing = score_maps.image_grid(names, list(values), tile, figures.COLUMNS)
-    return figure(drawing, "Maps of a few images, one column per method", caption, vector=False)
-
-
 def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
     """Return F1 at three thresholds, AUPRC, IoU and pointing, as dots and table, with ceilings and differences."""
     frame, drawn = figures.select_measured(results), assign_styles(results)
@@ -159,18 +133,10 @@ def scores_section(results: Results, truth: np.ndarray | None) -> HTML:
 
 def score_table(frame: pd.DataFrame, entries: Sequence[str]) -> pd.DataFrame:
     """Return every statistic with its interval, best published F1 on top, as text."""
-    present = {name: rows for name in figures.PANELS if len(rows := scalars(frame, name))}
     means = scalars(frame, "f1")["mean"]
-    return pd.DataFrame(
-        {
-            "method": entry,
-            **{
-                figures.PANELS[name].title: two_digit_interval(rows.loc[entry]) if entry in rows.index else "–"
-                for name, rows in present.items()
-            },
-        }
-        for entry in sorted((entry for entry in entries if entry in means.index), key=lambda entry: -means[entry])
-    )
+    ordered = sorted((entry for entry in entries if entry in means.index), key=lambda entry: -means[entry])
+    titles = {name: panel.title for name, panel in figures.PANELS.items()}
+    return tabulate_means(frame, titles, ordered, two_digit_interval)
 
 
 def ceiling_table(frame: pd.DataFrame, results: Results) -> HTML | None:

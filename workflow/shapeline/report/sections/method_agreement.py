@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from shapeline.metrics.error import rank_means
+from shapeline.metrics.error import correlate, cosine, rank_means
 from shapeline.report import elements
 from shapeline.report.colours import FAINT, INK, PAPER
 from shapeline.report.elements import HTML, SIGNS, WIDTH, Style, figure, fold, heading, join_parts, note, styled, table
@@ -28,8 +28,8 @@ def agreements(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]) -> pd
         d = max((len(row) for row in rows if row is not None), default=1)
         values = np.stack([np.full(d, np.nan) if row is None else np.asarray(row, float) for row in rows])
         ranks = rank_means(values)  # NaN rows remain NaN
-        by_quantity["rank correlation"].append(cosines(centre_rows(ranks))[first, second])
-        by_quantity["cosine"].append(cosines(values)[first, second])
+        by_quantity["rank correlation"].append(correlate(ranks[first], ranks[second]))
+        by_quantity["cosine"].append(cosine(values[first], values[second]))
     columns = ["method", "other", "statistic", "mean", "low", "high", "n"]
     count = len(by_quantity["cosine"])
     if not count or not len(first):
@@ -110,18 +110,6 @@ def agreement_section(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]
         ),
         fold(f"All {number(len(pairs))} pairs, with 95 % intervals", table(pairs, text=["other"])),
     )
-
-
-def centre_rows(rows: np.ndarray) -> np.ndarray:
-    """Return each row minus its mean; exactly 0 where it is constant, so that rounding has no correlation."""
-    return np.where(np.ptp(rows, axis=1, keepdims=True) > 0, rows - rows.mean(1, keepdims=True), 0 * rows)
-
-
-def cosines(rows: np.ndarray) -> np.ndarray:
-    """Return cosines between the rows (m, d): (m, m), NaN where a row is zero or missing."""
-    size = np.sqrt((rows**2).sum(1))
-    scale = np.outer(size, size)
-    return np.divide(rows @ rows.T, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
 
 
 def context_pairs(entries: Mapping[str, Mapping]) -> list[tuple[str, str]]:

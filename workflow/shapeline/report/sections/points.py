@@ -2,6 +2,7 @@
 beside bars; and the sections on measures that use no model."""
 
 import dataclasses
+import functools
 import itertools
 import time
 import warnings
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 from shapeline import influence
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
+from shapeline.metrics import error
 from shapeline.report import elements, experiment, findings, formatting
 from shapeline.report.colours import AGAINST, BARS, INK, QUIET
 from shapeline.report.elements import HTML, NARROW, figure, heading, join_parts, note, styled, table
@@ -24,6 +26,7 @@ from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, share
 from shapeline.report.sections import common, images, method_agreement
 
+three_digits = functools.partial(number, decimals=3)  # of cosines
 POINTWISE = ("mim", "parzen", "data_lime", "augmented_mim")  # one vector per instance, by which an image is shifted
 PAPER_COSINE = 0.94  # least mean between MIM and Parzen over 8,000 instances (Sliwinski et al. 2019, §8.2)
 MAX_COMPARED = 1000  # instances; a larger sample changes no printed digit
@@ -47,12 +50,8 @@ def list_model_free_entries(results: Results) -> list[str]:
 
 def cosine(first: Sequence[np.ndarray | None], second: Sequence[np.ndarray | None]) -> np.ndarray:
     """Return the cosine of each pair of vectors (p,) that both exist; 0 where one of them is zero."""
-    cosines = []
-    for left, right in zip(first, second, strict=True):
-        if left is not None and right is not None:
-            size = np.linalg.norm(left) * np.linalg.norm(right)
-            cosines.append(float(left @ right / size) if size > 0 else 0.0)
-    return np.array(cosines)
+    both = [pair for pair in zip(first, second, strict=True) if pair[0] is not None and pair[1] is not None]
+    return np.nan_to_num(error.cosine(*map(np.stack, zip(*both, strict=True)))) if both else np.empty(0)
 
 
 def cosine_pairs(vectors: Mapping[str, Sequence[np.ndarray | None]]) -> dict[tuple[str, str], np.ndarray]:
@@ -185,14 +184,10 @@ def cosine_table(pairs: Mapping[tuple[str, str], np.ndarray]) -> pd.DataFrame:
     """Return a row per pair: mean, median, 5th and 95th percentile, number of instances; as text."""
     rows = []
     for (first, second), values in pairs.items():
-        low, median, high = map(_round, np.percentile(values, [5, 50, 95]))
-        row = {"one": first, "other": second, "mean": _round(values.mean()), "median": median}
+        low, median, high = map(three_digits, np.percentile(values, [5, 50, 95]))
+        row = {"one": first, "other": second, "mean": three_digits(values.mean()), "median": median}
         rows.append(row | {"5 to 95 %": f"{low} to {high}", "instances": number(len(values))})
     return pd.DataFrame(rows)
-
-
-def _round(value: float) -> str:
-    return f"{value:.3f}".replace("-", "−")
 
 
 @styled
@@ -203,8 +198,8 @@ def cosine_histogram(values: np.ndarray, paper: float | None = PAPER_COSINE) -> 
     drawing = Figure(figsize=(NARROW, 3.3), layout="constrained")
     axes = drawing.subplots()
     axes.hist(np.clip(values, -1, 1), bins=np.linspace(start, 1, 41), color=BARS)
-    axes.axvline(median, color=INK, linewidth=2, label=f"median {_round(median)}")
-    axes.axvline(low, color=QUIET, linestyle=(0, (5, 2)), label=f"5 % {_round(low)}, 95 % {_round(high)}")
+    axes.axvline(median, color=INK, linewidth=2, label=f"median {three_digits(median)}")
+    axes.axvline(low, color=QUIET, linestyle=(0, (5, 2)), label=f"5 % {three_digits(low)}, 95 % {three_digits(high)}")
     axes.axvline(high, color=QUIET, linestyle=(0, (5, 2)))
     if paper is not None:
         axes.axvline(paper, color=AGAINST, linestyle=(0, (1, 1.4)), linewidth=2, label=f"paper: mean ≥ {paper:g}")

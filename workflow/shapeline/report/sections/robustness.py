@@ -8,9 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from shapeline.designs.stopping import CAP_WARNING, predict_error
-from shapeline.report import criteria, elements
+from shapeline.report import criteria
 from shapeline.report.colours import QUIET
-from shapeline.report.criteria import name_reference
 from shapeline.report.elements import (
     FOLD,
     HTML,
@@ -27,7 +26,6 @@ from shapeline.report.elements import (
     table,
 )
 from shapeline.report.experiment import Results, drop_failures, find_stopping_rules, scalars
-from shapeline.report.figures.dots import training_plot
 from shapeline.report.figures.lines import draw_completion
 from shapeline.report.formatting import (
     describe_status,
@@ -37,12 +35,11 @@ from shapeline.report.formatting import (
     number,
     share,
     two_digit_interval,
-    two_digits,
 )
+from shapeline.report.tables import tabulate_means
 from shapeline.statistics import bounds, paired
 from shapeline.statistics.recommendation import Recommendation, recommend
 
-STATISTIC = "deletion_auc"
 WORSE = ("worse", "plainly worse")  # statuses in the bounds of a recommendation
 PANELS = {
     "rank_correlation": "Rank correlation",
@@ -52,8 +49,8 @@ PANELS = {
 MIN_IDENTICAL = 0.999  # a rank correlation above this means identical scores
 
 
-def compare_training_seeds(answer: criteria.Evidence, results: Results, styles: Mapping[str, Style]) -> HTML | None:
-    """Return means per training seed, the recommendation and the agreement of the rankings; None for one seed."""
+def compare_training_seeds(answer: criteria.Evidence, results: Results) -> HTML | None:
+    """Return ranks per training seed, the recommendation and the agreement of the rankings; None for one seed."""
     seeds = results.settings.get("training_seeds") or 1
     if seeds < 2:
         return None
@@ -65,25 +62,56 @@ def compare_training_seeds(answer: criteria.Evidence, results: Results, styles: 
         )
     lost = seeds - len(means)
     partly = [entry for entry in answer.values if entry not in means]
-    agreement = paired.kendall_w((means if answer.criterion.better == "lower" else -means).to_numpy())
-    best = {paired.order(means.loc[[training]], answer.criterion.better)[0] for training in means.index}
-    leaders = f"{best.pop()} is best in all" if len(best) == 1 else f"the best differs: {join_names(sorted(best))}"
+    remark = f"Left out, without a measurement: {format_count(lost, 'training seed')}. " * bool(lost)
+    remark += f"Not ranked, since a training seed lacks them: {join_names(partly)}." if partly else ""
+    return _compare_variations(
+        answer,
+        results,
+        means.rename(index=str),
+        recommend_by_seed(answer, results, values[list(means)]),
+        "training seed",
+        f"per training seed, on {format_count(len(values), 'instance')}",
+        remark,
+    )
+
+
+def _compare_variations(
+    answer: criteria.Evidence,
+    results: Results,
+    means: pd.DataFrame,
+    each: Mapping[str, Recommendation],
+    what: str,
+    scope: str,
+    remark: str,
+) -> HTML:
+    """Return ranks per variation of the experiment, the recommended method in each, and their agreement.
+
+    means: (variations, methods); each: the recommendation of each variation.
+    """
+    ranks = paired.ranks(means, answer.criterion.better).T
+    ranks = ranks.loc[ranks.mean(axis=1).sort_values(kind="stable").index]
+    shown = pd.DataFrame(
+        {
+            "method": entry,
+            **{name: f"{rank:g} ({number(means.loc[name, entry], whole=False)})" for name, rank in row.items()},
+        }
+        for entry, row in ranks.iterrows()
+    )
+    best = {paired.order(means.loc[[name]], answer.criterion.better)[0] for name in means.index}
+    leaders = f"{best.pop()} is best in all" if len(best) == 1 else f"⚠ the best differs: {join_names(sorted(best))}"
+    agreement = paired.kendall_w(ranks.T.to_numpy())
     return join_parts(
         figure(
-            training_plot(answer, means, styles),
-            "Means of each method per training seed",
-            f"Mean over the same {number(len(values))} instances for {number(len(means))} training seeds, one point "
-            "each; filled: the seed of the rest of the page.",
-            numbers=means.rename_axis("training").reset_index(),
+            rank_lines(ranks, assign_styles(results), what),
+            f"Rank of every method by {answer.criterion.short}, one column per {what}",
+            f"Rank by the mean per {what}, 1 is best. Controls are grey and dashed.",
+            numbers=means.T.rename_axis("method").reset_index(),
         ),
-        _tabulate_differences(
-            *(answer, results, recommend_by_seed(answer, results, values[list(means)]), "training seed"),
-            f"per training seed, on {format_count(len(values), 'instance')}",
-        ),
+        table(shown, f"Rank (mean{f', {answer.unit}' if answer.unit else ''}) per {what}"),
+        _tabulate_differences(answer, results, each, what, scope),
         note(
-            f"Agreement of the training seeds: Kendall's W {agreement:.2f} (1: identical rankings); {leaders}."
-            + (f" Left out, without a measurement: {format_count(lost, 'training seed')}." if lost else "")
-            + (f" Not ranked, since a training seed lacks them: {join_names(partly)}." if partly else "")
+            f"Kendall's W {agreement:.2f} over {len(ranks)} methods (1: identical rankings, 0: no agreement); "
+            f"{leaders}. Methods with overlapping intervals may change ranks by chance. {remark}".strip()
         ),
     )
 
@@ -143,13 +171,18 @@ def compare_baselines(answer: criteria.Evidence, results: Results) -> HTML | Non
     if not others:
         return None
     judged = {criteria.name_reference(results): answer, **others}
-    each = {name: other.first(results) for name, other in judged.items()}
+    means = pd.DataFrame({name: other.values.mean() for name, other in judged.items()}).T.dropna(axis=1)
     return join_parts(
         heading("Sensitivity to the baseline", 4),
-        _tabulate_differences(answer, results, each, "baseline", "for every baseline"),
-        note(
-            f"{reference_change(answer, results) or ''} All rows evaluate the same scores, which were computed with "
-            "the first baseline, so that row may favour them."
+        _compare_variations(
+            answer,
+            results,
+            means,
+            {name: other.first(results) for name, other in judged.items()},
+            "baseline",
+            "for every baseline",
+            f"{reference_change(answer, results) or ''} All columns evaluate the same scores, which were computed with "
+            "the first baseline, so that it may favour them.",
         ),
     )
 
@@ -256,7 +289,6 @@ def stopping_section(results: Results) -> HTML:
 
 
 def describe_stopping_rule(budget: Mapping) -> str:
-    """Return the stopping rule in words."""
     error, top = budget.get("error"), budget.get("top")
     parts = []
     if error is not None:
@@ -316,70 +348,17 @@ def find_equal_budget(results: Results, entry: str, error: float) -> str:
 
 
 def sections(results: Results) -> HTML:
-    """Return both checks; empty where neither was measured."""
-    areas = reference_areas(results)
+    """Return the randomisation test; empty where it was not measured."""
     frame = results.metrics.get("randomisation")
-    drawn = elements.assign_styles(results)
-    parts = []
-    if areas.shape[1] > 1:
-        parts += [heading("Sensitivity to the baseline"), reference_section(areas, drawn)]
-    if frame is not None:
-        parts += [heading("Sensitivity to the model (randomisation test)"), randomisation_section(frame, drawn)]
-    return join_parts(*parts)
-
-
-def reference_areas(results: Results) -> pd.DataFrame:
-    """Return the mean deletion AUC (nats) per method (rows) and baseline, that of the experiment first."""
-    frame = results.metrics.get("log_odds")
-    own = name_reference(results)
-    columns = {f"{own} (own)": scalars(frame, STATISTIC)["mean"]}
-    names = [] if frame is None else frame["statistic"].unique()
-    for statistic in names:
-        if statistic.startswith(f"{STATISTIC}_"):
-            columns[statistic.removeprefix(f"{STATISTIC}_")] = scalars(frame, statistic)["mean"]
-    return pd.DataFrame(columns).reindex([entry for entry in results.entries if entry in columns[f"{own} (own)"].index])
-
-
-def reference_section(areas: pd.DataFrame, styles: Mapping[str, Style]) -> HTML:
-    """Return ranks of the methods by deletion AUC per baseline, as figure and table, and their agreement."""
-    known = areas.dropna()
-    ranks = known.rank(method="first").astype(int).sort_values(known.columns[0])
-    shown = pd.DataFrame(
-        {"method": entry, **{name: f"{row[name]} ({number(known.loc[entry, name], whole=False)})" for name in ranks}}
-        for entry, row in ranks.iterrows()
-    )
-    leads = {name: known[name].idxmin() for name in known}
-    agreement = two_digits(paired.kendall_w(known.to_numpy().T))
-    finding = f"{_compare_leaders(leads)} Kendall's W = {agreement} over {len(known)} methods and "
-    return join_parts(
-        figure(
-            rank_lines(ranks, styles),
-            "Rank of every method by deletion AUC, one column per baseline",
-            "Rank by mean deletion AUC (1 is lowest, best) of the same scores, evaluated with other baselines. "
-            "Controls are grey and dashed.",
-            numbers=areas.rename_axis("method").reset_index(),
-        ),
-        table(shown, "Rank (deletion AUC, nats)"),
-        note(
-            f"{finding}{known.shape[1]} baselines (1: identical rankings, 0: no agreement). Methods with overlapping "
-            "intervals may change ranks by chance. The scores use the baseline of the experiment; only the evaluation "
-            "changes."
-        ),
-    )
-
-
-def _compare_leaders(leads: Mapping[str, str]) -> str:
-    """Return whether the best mean changes with the baseline; leads: the method with the lowest AUC per baseline."""
-    (reference, first), *others = leads.items()
-    changed = [f"{entry} with {name}" for name, entry in others if entry != first]
-    if not changed:
-        return f"{first} has the best mean with every baseline."
-    return f"⚠ The best mean changes with the baseline: {first} with {reference}, {', '.join(changed)}."
+    if frame is None:
+        return HTML("")
+    title = heading("Sensitivity to the model (randomisation test)")
+    return join_parts(title, randomisation_section(frame, assign_styles(results)))
 
 
 @styled
-def rank_lines(ranks: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
-    """Draw a line per method through its ranks; ranks: (methods, references) integers from 1."""
+def rank_lines(ranks: pd.DataFrame, styles: Mapping[str, Style], what: str) -> Figure:
+    """Draw a line per method through its ranks; ranks: (methods, variations) from 1."""
     drawing = Figure(figsize=(0.8 * WIDTH, 1.0 + 0.27 * len(ranks)), layout="constrained")
     axes = drawing.subplots()
     across = np.arange(ranks.shape[1])
@@ -391,7 +370,7 @@ def rank_lines(ranks: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     axes.set_xticks(across, ranks.columns)
     axes.set_yticks(range(1, len(ranks) + 1))
     axes.set_ylim(len(ranks) + 0.4, 0.6)
-    axes.set(xlabel="baseline", ylabel="rank")
+    axes.set(xlabel=what, ylabel="rank")
     axes.grid(axis="y", visible=False)
     axes.tick_params(length=0)
     return drawing
@@ -404,20 +383,11 @@ def randomisation_section(frame: pd.DataFrame, styles: Mapping[str, Style]) -> H
         return note("Not available: every method failed on the randomised models, or has constant scores.")
     most = frame["x"].max()
     rows = frame[frame["x"] == most]
-    by = {statistic: scalars(rows, statistic) for statistic in PANELS if (rows["statistic"] == statistic).any()}
     entries = _order_by_similarity(rows, styles)
-    shown = pd.DataFrame(
-        {
-            "method": entry,
-            **{
-                PANELS[statistic].lower(): two_digit_interval(means.loc[entry]) if entry in means.index else "–"
-                for statistic, means in by.items()
-            },
-            "instances": number(max(means["n"].get(entry, 0) for means in by.values())),
-        }
-        for entry in entries
-    )
-    alike = by["rank_correlation"]["mean"] if "rank_correlation" in by else pd.Series(dtype=float)
+    shown = tabulate_means(rows, {name: title.lower() for name, title in PANELS.items()}, entries, two_digit_interval)
+    counts = rows.groupby("method")["n"].max()
+    shown["instances"] = [number(counts[entry]) for entry in entries]
+    alike = scalars(rows, "rank_correlation")["mean"]
     blind = [entry for entry in entries if alike.get(entry, 0) > MIN_IDENTICAL]
     remarks = f" {', '.join(blind)}: scores do not depend on the model." if blind else ""
     silent = [entry for entry in styles if entry not in entries]

@@ -10,13 +10,13 @@ import pandas as pd
 
 from shapeline.datasets import text
 from shapeline.datasets.text import PAIR
+from shapeline.metrics.error import correlate, rank_means
 from shapeline.report import experiment
 from shapeline.report.colours import LEVELS
 from shapeline.report.elements import HTML, join_parts, note
 from shapeline.report.experiment import Results, choose_instances, scalars
 from shapeline.report.formatting import format_count, format_evaluations, number, two_digits
 from shapeline.report.sections.images import intervals, list_words, order_note, signless
-from shapeline.report.sections.method_agreement import centre_rows, cosines
 
 MAX_METHODS = 5  # methods on a page of documents
 MAX_ALIGNED = 12  # words of a sentence that is aligned in columns
@@ -179,8 +179,7 @@ def _correlate(scores: np.ndarray, exact: np.ndarray | None) -> tuple[float, flo
     if exact is None:
         return math.nan, math.nan
     both = np.stack([scores, exact]).astype(float)
-    ranks = pd.DataFrame(both).rank(axis=1).to_numpy()
-    return tuple(float(cosines(centre_rows(rows))[0, 1]) for rows in (both, ranks))
+    return tuple(float(correlate(rows[:1], rows[1:])[0]) for rows in (both, rank_means(both)))
 
 
 def build_documents(results: Results, picked: pd.DataFrame) -> list[Document]:
