@@ -18,7 +18,7 @@ import pandas as pd
 
 from benchmarks import rivals
 from shapeline import designs
-from shapeline.designs.gaussian_process import MOST_COALITIONS, draw_pairs, read_out
+from shapeline.designs.gaussian_process import MAX_COALITIONS, draw_pairs, read_out
 from shapeline.games.stored import StoredGame
 
 # The words in a game's path, by the family as the table names it.
@@ -83,7 +83,7 @@ def measure_errors(games: np.ndarray, budget: int, draws: int) -> dict[str, floa
     found = {}
     for name, estimate in ESTIMATORS.items():
         least = getattr(designs, f"{name}_minimum")(d)
-        if budget < least or (name == "gp_shapley" and MOST_COALITIONS < budget < 2**d):
+        if budget < least or (name == "gp_shapley" and MAX_COALITIONS < budget < 2**d):
             continue
         made = [estimate(value, d, budget, range(draw * n, (draw + 1) * n)) for draw in range(draws)]
         found[name] = float(np.mean((np.array(made) - exact) ** 2))

@@ -61,24 +61,24 @@ def test_moments_are_the_sums_over_all_odd_terms(d):
     rows = signs(np.random.default_rng(1).random((9, d)) < 0.5)
     weight, at, score = explicit(d, relevance, rows)
     r, z = relevance[None], rows[None]
-    assert fit.log_variance(r)[0] == pytest.approx(np.log(weight.sum()), abs=1e-12)
+    assert fit.compute_log_variance(r)[0] == pytest.approx(np.log(weight.sum()), abs=1e-12)
     bound = 100 * EPS * d * np.prod(1 + relevance) / weight.sum()  # of sums of that size
     weight /= weight.sum()
-    np.testing.assert_allclose(fit.correlation(z, r)[0], (at * weight) @ at.T, rtol=0, atol=bound)
-    np.testing.assert_allclose(fit.score_covariance(z, r)[0], (at * weight) @ score, rtol=0, atol=4 * bound)
-    np.testing.assert_allclose(fit.score_variance(r)[0], (weight @ score**2), rtol=0, atol=20 * bound)
+    np.testing.assert_allclose(fit.compute_correlation(z, r)[0], (at * weight) @ at.T, rtol=0, atol=bound)
+    np.testing.assert_allclose(fit.compute_score_covariance(z, r)[0], (at * weight) @ score, rtol=0, atol=4 * bound)
+    np.testing.assert_allclose(fit.compute_prior_variance(r)[0], (weight @ score**2), rtol=0, atol=20 * bound)
 
 
 @pytest.mark.parametrize("d", [40, 90])
 def test_quadrature_of_many_features_agrees_with_a_finer_one(d, monkeypatch):
     relevance = np.random.default_rng(0).uniform(1e-4, 0.95, size=(1, d)) ** 3
     rows = signs(np.random.default_rng(1).random((1, 7, d)) < 0.5)
-    coarse = fit.score_covariance(rows, relevance), fit.score_variance(relevance)
+    coarse = fit.compute_score_covariance(rows, relevance), fit.compute_prior_variance(relevance)
     monkeypatch.setattr(fit, "MAX_NODES", 200)
     monkeypatch.setattr(fit, "MAX_LOG_NODES", 400)
-    fit.nodes.cache_clear(), fit.log_nodes.cache_clear()
-    fine = fit.score_covariance(rows, relevance), fit.score_variance(relevance)
-    fit.nodes.cache_clear(), fit.log_nodes.cache_clear()
+    fit.build_nodes.cache_clear(), fit.build_log_nodes.cache_clear()
+    fine = fit.compute_score_covariance(rows, relevance), fit.compute_prior_variance(relevance)
+    fit.build_nodes.cache_clear(), fit.build_log_nodes.cache_clear()
     np.testing.assert_allclose(coarse[0], fine[0], atol=1e-11 * np.abs(fine[0]).max())
     np.testing.assert_allclose(coarse[1], fine[1], rtol=1e-10)
 
@@ -89,18 +89,18 @@ def test_the_rest_determines_shapley_values_from_all_pairs(d):
     pairs = find_pairs(masks[None])
     game = games.table(d, seed=d)
     odd, noise = pairs.odd(games.look_up(game, masks)[None])
-    weights = fit.rest_weights(pairs.rows)[0]
+    weights = fit.compute_rest_weights(pairs.rows)[0]
     np.testing.assert_allclose(odd[0] @ weights, games.shapley(game), atol=100 * EPS * 2**d)
     assert not noise.any()
-    assert fit.rest_variances(d).sum() == pytest.approx((weights[:, 0] ** 2).sum(), rel=1e-12)
+    assert fit.compute_variance_parts(d).sum() == pytest.approx((weights[:, 0] ** 2).sum(), rel=1e-12)
 
 
 def test_correlations_take_two_matrices_of_memory():
     rng = np.random.default_rng(0)
     rows, relevance = np.where(rng.random((2, 300, 9)) < 0.5, -1.0, 1.0), rng.uniform(0.01, 0.5, (2, 9))
-    odd, even = fit.hyperbolic(rows, relevance)
+    odd, even = fit.compute_hyperbolic(rows, relevance)
     tracemalloc.start()
-    assert (fit.correlation(rows, relevance) == odd).all()
+    assert (fit.compute_correlation(rows, relevance) == odd).all()
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 2.3 * odd.nbytes
@@ -117,8 +117,8 @@ def test_the_posterior_is_that_of_the_joint_normal():
     weight, at, score = explicit(d, relevance[0], pairs.rows[0])
     top = weight.sum()
     every = find_pairs(draw_pairs(d, 2**d)[None])
-    all_rest = fit.rest_weights(every.rows)[0]
-    seen = fit.rest_weights(pairs.rows)[0]
+    all_rest = fit.compute_rest_weights(every.rows)[0]
+    seen = fit.compute_rest_weights(pairs.rows)[0]
     # N and the empty coalition come first; sizes lean to the ends by |2 s - d| / d.
     own, every_own = (
         0.02 * np.exp(1.3 * np.abs(one.rows[0].sum(axis=1)) / d) + 0.4 * np.eye(len(one.rows[0]))[0]
@@ -131,7 +131,7 @@ def test_the_posterior_is_that_of_the_joint_normal():
     prior = score.T @ (score * weight[:, None]) / top + all_rest.T @ (every_own[:, None] * all_rest)
     odd, noise = pairs.odd(games.look_up(games.table(d), masks)[None])
     data = fit.Data.of(pairs.rows, odd, noise)
-    found = fit.fits(data, relevance, [rest], [None])[0]
+    found = fit.fit_posteriors(data, relevance, [rest], [None])[0]
     solved = np.linalg.solve(covariance, np.column_stack([odd[0], cross]))
     bound = 1e3 * EPS * np.linalg.cond(covariance)
     np.testing.assert_allclose(found.scores[0], cross.T @ solved[:, 0], atol=bound * np.abs(odd).max())
@@ -140,7 +140,7 @@ def test_the_posterior_is_that_of_the_joint_normal():
     np.testing.assert_allclose(found.variance[0], left, atol=bound * scale)
     log_likelihood = len(at) * np.log(odd[0] @ solved[:, 0] / len(at)) + np.linalg.slogdet(covariance)[1]
     assert found.criterion[0] == pytest.approx(log_likelihood, abs=bound * len(at))
-    bordered, ends = fit.criterion(covariance[None], odd)
+    bordered, ends = fit.compute_criterion(covariance[None], odd)
     assert ends == 0 and bordered[0] == pytest.approx(log_likelihood, abs=bound * len(at))
 
 
@@ -152,14 +152,14 @@ def test_the_variance_of_the_ends_is_the_one_of_highest_likelihood(jump):
     odd = np.tanh(pairs.rows @ np.linspace(-0.3, 0.5, d))
     odd[:, 0] += jump
     data = fit.Data.of(pairs.rows, odd, np.zeros(odd.shape))
-    base = fit.correlation(pairs.rows, np.full((1, d), 0.15))
+    base = fit.compute_correlation(pairs.rows, np.full((1, d), 0.15))
 
     def value(ends):
         matrix = fit.add_rest(base, data, np.array([[1e-3, 0.0, ends, 0.0]]))[0]
         form = odd[0] @ np.linalg.solve(matrix, odd[0])
         return len(matrix) * np.log(form / len(matrix)) + np.linalg.slogdet(matrix)[1]
 
-    least, ends = fit.criterion(fit.add_rest(base, data, np.array([[1e-3, 0.0, 0.0, 0.0]])), odd)
+    least, ends = fit.compute_criterion(fit.add_rest(base, data, np.array([[1e-3, 0.0, 0.0, 0.0]])), odd)
     assert (ends[0] > 0) == (jump > 0)
     assert least[0] == pytest.approx(value(ends[0]), abs=1e-6)
     tried = [value(one) for one in np.geomspace(1e-3, 1e4, 200)]
@@ -175,15 +175,17 @@ def test_the_gradient_is_the_slope_of_the_criterion():
 
     def value(at):
         relevance, rest = np.exp(at[None, :d]), np.array([[np.exp(at[d]), at[d + 1], 0.0, np.exp(at[d + 2])]])
-        return fit.criterion(fit.add_rest(fit.correlation(pairs.rows, relevance) + more, data, rest), data.odd)
+        return fit.compute_criterion(
+            fit.add_rest(fit.compute_correlation(pairs.rows, relevance) + more, data, rest), data.odd
+        )
 
     step = 1e-5
-    bent = process.curve(data, np.linspace(-0.4, 0.6, d)[None])
+    bent = process.build_curve(data, np.linspace(-0.4, 0.6, d)[None])
     for jump, more in ((0.0, 0 * bent.covariance), (0.0, bent.covariance), (40.0, bent.covariance)):
         data.odd[:, 0] += jump
         slope = [(value(place + step * e)[0] - value(place - step * e)[0])[0] / (2 * step) for e in np.eye(d + 3)]
         level, lean, sizes = np.exp(place[[d]]), place[[d + 1]], np.exp(place[[d + 2]])
-        found, ends = fit.gradient(data, np.exp(place[None, :d]), level, lean, sizes, more)
+        found, ends = fit.compute_gradient(data, np.exp(place[None, :d]), level, lean, sizes, more)
         np.testing.assert_allclose(found[0], slope, rtol=1e-5, atol=1e-5)
         assert ends == pytest.approx(value(place)[1], rel=1e-6) and (ends > 0) == (jump > 0)
 
@@ -194,8 +196,8 @@ def test_the_curve_has_the_shapley_values_of_its_own_game():
     pairs = find_pairs(masks[None])
     scores = np.random.default_rng(0).normal(size=(1, d))
     data = fit.Data.of(pairs.rows, np.zeros(pairs.rows.shape[:2]), np.zeros(pairs.rows.shape[:2]))
-    extra = process.curve(data, scores)
-    weights = fit.rest_weights(pairs.rows)[0]
+    extra = process.build_curve(data, scores)
+    weights = fit.compute_rest_weights(pairs.rows)[0]
     np.testing.assert_allclose(extra.scores[0], extra.values[0].T @ weights, atol=1e3 * EPS * 2**d)
     # No linear part: its values are orthogonal to every feature over all pairs.
     np.testing.assert_allclose(extra.values[0].T @ pairs.rows[0], 0, atol=1e3 * EPS * 2**d)
@@ -234,7 +236,7 @@ def test_terms_find_the_triple_that_the_prior_holds_too_small():
     pairs = find_pairs(masks[None])
     odd, noise = pairs.odd(games.look_up(game, masks)[None])
     data = fit.Data.of(pairs.rows, odd / 5, noise)
-    chosen = process.terms(data, np.full((1, d), 0.2), np.array([[1e-3, 0.0, 0.0, 0.0]]))
+    chosen = process.select_terms(data, np.full((1, d), 0.2), np.array([[1e-3, 0.0, 0.0, 0.0]]))
     found = [tuple(np.flatnonzero(score)) for score in chosen.scores[0]]
     assert (1, 4, 8) in found
     found = read_out(masks, games.look_up(game, masks)[None])
@@ -297,11 +299,11 @@ def test_chosen_pairs_lower_the_posterior_variance(d):
     for spread in (True, False):
         rows = find_pairs(np.array([draw_pairs(d, 6 * d, seed, spread) for seed in range(5)])).rows
         for reach, rest in ((0.1, 1e-3), (0.4, 0.03), (0.8, 0.3)):
-            relevance = np.full((len(rows), d), fit.even_relevance(d, reach))
-            matrix = fit.correlation(rows, relevance) + rest * np.eye(rows.shape[1])
-            cross = fit.score_covariance(rows, relevance) + rest * fit.rest_weights(rows)
+            relevance = np.full((len(rows), d), fit.compute_equal_relevance(d, reach))
+            matrix = fit.compute_correlation(rows, relevance) + rest * np.eye(rows.shape[1])
+            cross = fit.compute_score_covariance(rows, relevance) + rest * fit.compute_rest_weights(rows)
             told = (cross * np.linalg.solve(matrix, cross)).sum(axis=1)
-            prior = fit.score_variance(relevance) + rest * fit.rest_variances(d).sum()
+            prior = fit.compute_prior_variance(relevance) + rest * fit.compute_variance_parts(d).sum()
             variance[spread, reach] = (prior - told).mean()
     ratios = [variance[True, reach] / variance[False, reach] for reach in (0.1, 0.4, 0.8)]
     assert ratios[0] < 0.65 and ratios[1] < 0.75 and ratios[2] < 0.97
@@ -310,13 +312,13 @@ def test_chosen_pairs_lower_the_posterior_variance(d):
 def test_rounding_does_not_change_the_chosen_pairs(monkeypatch):
     """Pairs of one size tell equally much at first, so that rounding, other on other machines, could choose."""
     chosen = gaussian_pairs.spread_pairs.__wrapped__(12, 64, 0)
-    correct, noise = gaussian_pairs.score_covariance, np.random.default_rng(0)
+    correct, noise = gaussian_pairs.compute_score_covariance, np.random.default_rng(0)
 
     def rounded(rows, relevance):
         found = correct(rows, relevance)
         return found * (1 + 1e-13 * noise.normal(size=found.shape))
 
-    monkeypatch.setattr(gaussian_pairs, "score_covariance", rounded)
+    monkeypatch.setattr(gaussian_pairs, "compute_score_covariance", rounded)
     assert (gaussian_pairs.spread_pairs.__wrapped__(12, 64, 0) == chosen).all()
 
 
@@ -448,8 +450,8 @@ def test_many_pairs_share_three_factorisations(monkeypatch):
     tables = [smooth_game(11, seed) for seed in range(2)]
     masks, values = drawn(tables, 360)
     exact = np.array([games.scores(designs.shapley(11), game) for game in tables])
-    monkeypatch.setattr(process, "MANY", 100)
-    monkeypatch.setattr("shapeline.designs.gaussian_process.SUBSET", 80)
+    monkeypatch.setattr(process, "MAX_FULL_PAIRS", 100)
+    monkeypatch.setattr("shapeline.designs.gaussian_process.SUBSET_PAIRS", 80)
     found = read_out(masks, values)
     others = np.array([games.scores(designs.kernel_shap(11, 360), game) for game in tables])
     assert np.sqrt(np.mean((found.scores - exact) ** 2)) < 0.5 * np.sqrt(np.mean((others - exact) ** 2))
@@ -463,7 +465,7 @@ def test_the_linear_readout_is_the_posterior_mean_at_its_relevances():
     pairs = find_pairs(design.masks[None])
     odd, noise = pairs.odd(games.look_up(game, design.masks)[None])
     data = fit.Data.of(pairs.rows, odd, noise)
-    found = fit.fits(data, np.full((1, d), 0.1), [np.array([[1e-2, 0.0, 0.0, 0.0]])], [None])[0].scores
+    found = fit.fit_posteriors(data, np.full((1, d), 0.1), [np.array([[1e-2, 0.0, 0.0, 0.0]])], [None])[0].scores
     found += (2 * odd[:, :1] - found.sum(axis=1, keepdims=True)) / d
     np.testing.assert_allclose(games.scores(design, game), found[0], atol=1e-6)
 
@@ -496,8 +498,8 @@ def test_held_out_errors_are_those_of_the_conditional_normal():
     odd, noise = pairs.odd(values)
     data = fit.Data.of(pairs.rows, odd, noise)
     relevance, rest = np.full((1, d), 0.2), np.array([[0.01, 0.5, 0.1, 0.2]])
-    bent = process.curve(data, np.linspace(-0.4, 0.6, d)[None])
-    prior = fit.correlation(pairs.rows, relevance) + bent.values @ bent.values.swapaxes(1, 2)
+    bent = process.build_curve(data, np.linspace(-0.4, 0.6, d)[None])
+    prior = fit.compute_correlation(pairs.rows, relevance) + bent.values @ bent.values.swapaxes(1, 2)
     matrix = fit.add_rest(prior, data, rest)[0]
     out = np.array([2, 7, 11])
     kept = np.delete(np.arange(len(matrix)), out)
@@ -520,10 +522,10 @@ def test_intervals_are_wider_where_new_pairs_are_further_off_than_was_predicted(
     odd, noise = pairs.odd(np.array([games.look_up(row, mask) for row, mask in zip(rows, masks, strict=True)]))
     data = fit.Data.of(pairs.rows, odd / np.abs(odd).max(axis=1, keepdims=True), noise)
     relevance, rest = np.full((2, d), 0.1), np.array([[1e-6, 0.0, 0.0, 0.0]] * 2)
-    found = process.held_out(data, relevance, rest)
+    found = process.compute_variance_factor(data, relevance, rest)
     assert found[0] < process.RESIDUAL_FACTOR < 2 < found[1]
     turned = data.reorder(np.r_[0, 1 + rng.permutation(pairs.rows.shape[1] - 1)][None].repeat(2, axis=0))
-    np.testing.assert_allclose(process.held_out(turned, relevance, rest), found, rtol=1e-5)
+    np.testing.assert_allclose(process.compute_variance_factor(turned, relevance, rest), found, rtol=1e-5)
 
 
 def test_single_features_are_in_every_fit_that_pairs_are_held_out_of(monkeypatch):
@@ -544,12 +546,12 @@ def test_variances_of_a_curve_move_towards_those_without_it():
     one = fit.Data.of(np.ones((1, 12, 2)), np.ones((1, 12)), np.zeros((1, 12)))  # six pairs a feature
     plain, bent = (fit.Fit(np.zeros(1), *np.full((4, 1, 2), variance)) for variance in (8.0, 2.0))
     share = process.PLAIN_SHARE * (1 - process.MIN_PLAIN_PAIRS / 6)
-    found = process.doubt_curve(one, plain, bent)
+    found = process.widen_curve(one, plain, bent)
     np.testing.assert_allclose(found.variance, 2 * 4**share)
     np.testing.assert_allclose(found.other_variance, 2 * 4**share)
-    assert process.doubt_curve(one, bent, plain).variance == pytest.approx(8)  # where it is no wider: the same
+    assert process.widen_curve(one, bent, plain).variance == pytest.approx(8)  # where it is no wider: the same
     few = one.only(np.arange(8))
-    assert process.doubt_curve(few, plain, bent).variance == pytest.approx(2)
+    assert process.widen_curve(few, plain, bent).variance == pytest.approx(2)
 
 
 def test_intervals_hold_where_what_a_curve_leaves_is_main_effects():
@@ -579,12 +581,14 @@ def test_held_out_errors_are_weighted_by_the_unevaluated_share_of_their_size():
     alike, left, _ = process.count_missing(data[0])
     np.testing.assert_allclose(left, [[0, 0, 1, 1 - 14 / 35]], atol=1e-9)
     assert (alike.sum(axis=1) == [[8, 28, 0, 14]]).all()
-    found, with_noise = (process.held_out(one, relevance, rest)[0] for one in data)
+    found, with_noise = (process.compute_variance_factor(one, relevance, rest)[0] for one in data)
     assert found < process.RESIDUAL_FACTOR and with_noise < 1.2 * process.RESIDUAL_FACTOR
 
 
 def test_half_of_the_difference_between_variances_is_used():
-    np.testing.assert_allclose(fit.level(np.array([[1.0, 4.0, 16.0], [0.0, 0.0, 0.0]])), [[3.0, 6.0, 12.0], [0, 0, 0]])
+    np.testing.assert_allclose(
+        fit.compress(np.array([[1.0, 4.0, 16.0], [0.0, 0.0, 0.0]])), [[3.0, 6.0, 12.0], [0, 0, 0]]
+    )
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.5])
@@ -683,13 +687,13 @@ def test_the_variance_by_errors_of_pairs_is_that_of_slopes_in_each_size(d):
         at = np.flatnonzero(lean == one)
         kept.append(rng.permutation(at)[: len(at) // 2])
         centred = every[at] - every[at].sum(axis=1, keepdims=True) / d
-        share = (fit.rest_weights(every[at]) * centred).sum() / d  # of a slope in the score
+        share = (fit.compute_rest_weights(every[at]) * centred).sum() / d  # of a slope in the score
         expected += share**2 * square / (len(kept[-1]) * (centred**2).mean()) * (1 - len(kept[-1]) / len(at))
     kept = np.concatenate(kept)
     rows = np.concatenate([np.ones((1, d)), every[kept]])
     data = fit.Data.of(rows[None], np.zeros((1, len(rows))), np.zeros((1, len(rows))))
     squares = square * np.r_[0, lean[kept] < d - 2][None]
-    found = process.steps_variance(data, squares, *process.count_missing(data))
+    found = process.compute_error_variance(data, squares, *process.count_missing(data))
     np.testing.assert_allclose(found, expected * (1 - d / len(rows)) ** 2.5)
 
 
@@ -701,5 +705,5 @@ def test_few_pairs_keep_the_ends(pairs_per_feature, freed):
     odd = np.tanh(pairs.rows @ np.linspace(-0.3, 0.5, d))
     odd[:, 0] += 5
     data = fit.Data.of(pairs.rows, odd, np.zeros(odd.shape))
-    _, rest = fit.best_of(fit.fit_reaches(data, lambda reach: np.full((1, d), fit.even_relevance(d, reach))))
+    _, rest = fit.select_best(fit.fit_reaches(data))
     assert (rest[0, 2] > 0) == freed

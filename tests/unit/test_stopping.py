@@ -311,7 +311,7 @@ def test_the_plan_and_the_estimates_know_the_most_that_it_spends():
     assert settings["budget"] == {"max_budget": 32, "error": "5%"}
     assert find_budget(config, "own", "own") == 32
     assert messages.estimate_instance(config, "own", "own")[0] == 32 * 4
-    assert METHODS["gp_shapley"].max_evaluations == gaussian_process.MOST_COALITIONS
+    assert METHODS["gp_shapley"].max_evaluations == gaussian_process.MAX_COALITIONS
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ SMALLEST = -700.0  # the exponential of less is no normal number
 
 
 @cache
-def nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
+def build_nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
     """Return positive nodes and weights of a Gauss-Legendre rule on [-1, 1], exact for even degrees up to d - 1."""
     half = min(max(1, -(-d // 4)), MAX_NODES)
     place, weight = np.polynomial.legendre.leggauss(2 * half)
@@ -51,7 +51,7 @@ def nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @cache
-def log_nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
+def build_log_nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes u and weights of integrals of f(u) (-log u) over [0, 1], exact to degree d - 1: those of f(s t)."""
     count = min(max(d, 2), MAX_LOG_NODES)
     place, weight = np.polynomial.legendre.leggauss(count)
@@ -62,13 +62,13 @@ def log_nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
     return (place + 1) / 2, weight / 2 * terms
 
 
-def log_variance(relevance: np.ndarray) -> np.ndarray:
+def compute_log_variance(relevance: np.ndarray) -> np.ndarray:
     """Return the log of the variance (n,) of a coalition's odd part, [prod(1 + r) - prod(1 - r)]/2, before scaling."""
     top = np.arctanh(relevance).sum(axis=-1)
     return 0.5 * np.log1p(-(relevance**2)).sum(axis=-1) + top + np.log(-np.expm1(-2 * top) / 2)
 
 
-def hyperbolic(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def compute_hyperbolic(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return sinh(M), the correlation of odd parts, and cosh(M) over sinh(M(N, N)), M = sum_i artanh(r_i) z_i z'_i."""
     up, down, scale = _exponentials(rows, relevance)
     odd = up - down
@@ -78,7 +78,7 @@ def hyperbolic(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.
     return odd, up
 
 
-def correlation(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
+def compute_correlation(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
     """Return the prior correlation (n, m, m) of the odd parts (v(S) - v(complement))/2 of coalitions."""
     up, down, scale = _exponentials(rows, relevance)
     up -= down
@@ -100,12 +100,12 @@ def _exponentials(rows: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, 
     return up, np.exp(least) / up, -np.expm1(least)
 
 
-def score_covariance(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
+def compute_score_covariance(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
     """Return the prior covariance (n, m, d) of odd parts and Shapley values: 2 r_i z_i ∫ even of prod_{j != i} (1 + t
     r_j z_j)."""
-    place, weight = nodes(rows.shape[-1])
+    place, weight = build_nodes(rows.shape[-1])
     scaled = place[:, None] * relevance[..., None, :]
-    base = 0.5 * np.log1p(-(scaled**2)).sum(axis=-1) - log_variance(relevance)[..., None]
+    base = 0.5 * np.log1p(-(scaled**2)).sum(axis=-1) - compute_log_variance(relevance)[..., None]
     sums = rows @ np.arctanh(scaled).swapaxes(-1, -2)
     up = weight * np.exp(base[..., None, :] + sums)
     down = weight * np.exp(base[..., None, :] - sums)
@@ -114,18 +114,18 @@ def score_covariance(rows: np.ndarray, relevance: np.ndarray) -> np.ndarray:
     return relevance[..., None, :] * (rows * ((up + down) @ without) - odd)
 
 
-def score_variance(relevance: np.ndarray) -> np.ndarray:
+def compute_prior_variance(relevance: np.ndarray) -> np.ndarray:
     """Return the prior variance (n, d) of Shapley values: 4 r_i ∫∫ even of prod_{j != i} (1 + s t r_j)."""
-    place, weight = log_nodes(relevance.shape[-1])
+    place, weight = build_log_nodes(relevance.shape[-1])
     total = 0.0
     for sign in (1, -1):
         scaled = sign * place[:, None] * relevance[..., None, :]
-        product = np.exp(np.log1p(scaled).sum(axis=-1) - log_variance(relevance)[..., None])
+        product = np.exp(np.log1p(scaled).sum(axis=-1) - compute_log_variance(relevance)[..., None])
         total = total + weight @ (product[..., None] / (1 + scaled))
     return 2 * relevance * total
 
 
-def rest_weights(rows: np.ndarray) -> np.ndarray:
+def compute_rest_weights(rows: np.ndarray) -> np.ndarray:
     """Return the weight (n, m, d) of each complementary pair's odd part in the Shapley values."""
     d = rows.shape[-1]
     sizes = np.arange(1, d + 1)
@@ -134,7 +134,7 @@ def rest_weights(rows: np.ndarray) -> np.ndarray:
     return rows * of_size[np.where(rows > 0, size, d - size) - 1]  # of the member that holds the feature
 
 
-def rest_variances(d: int) -> np.ndarray:
+def compute_variance_parts(d: int) -> np.ndarray:
     """Variance of a Shapley value when every pair is independent with variance 1: its parts (d,) by the sizes, from 1,
     of the coalitions with the feature."""
     others = np.arange(d)
@@ -157,7 +157,7 @@ class Data:
     def of(cls, rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, outputs: np.ndarray | None = None) -> "Data":
         """Build data and compute the weights of the rest."""
         n, m, _ = rows.shape
-        return cls(rows, odd, noise, rest_weights(rows), np.empty((n, 0, m)) if outputs is None else outputs)
+        return cls(rows, odd, noise, compute_rest_weights(rows), np.empty((n, 0, m)) if outputs is None else outputs)
 
     def only(self, pairs: np.ndarray) -> "Data":
         """Return the same for some of the pairs."""
@@ -221,8 +221,8 @@ class Fit:
 
     def widen(self, factor: np.ndarray) -> "Fit":
         """Return the same with variances times a factor (n,), and with half of the differences between scores."""
-        halved = dataclasses.replace(self, variance=level(self.variance), other_variance=level(self.other_variance))
-        return halved.scale(factor)
+        own, others = compress(self.variance), compress(self.other_variance)
+        return dataclasses.replace(self, variance=own, other_variance=others).scale(factor)
 
     def scale(self, factor: np.ndarray) -> "Fit":
         """Return the same with variances times a factor (n,)."""
@@ -230,7 +230,7 @@ class Fit:
         return dataclasses.replace(self, variance=wider, other_variance=others)
 
 
-def level(variance: np.ndarray) -> np.ndarray:
+def compress(variance: np.ndarray) -> np.ndarray:
     """Return variances (..., d) of the same mean in proportion to their roots."""
     root = np.sqrt(variance)
     return root * variance.mean(axis=-1, keepdims=True) / np.maximum(root.mean(axis=-1, keepdims=True), 1e-300)
@@ -248,10 +248,10 @@ def compute_pair_variance(data: Data, rest: np.ndarray) -> np.ndarray:
     return variance
 
 
-def compute_score_variance(d: int, rest: np.ndarray) -> np.ndarray:
+def compute_rest_variance(d: int, rest: np.ndarray) -> np.ndarray:
     """Return the prior variance (n, 1) of a Shapley value by the variance of pairs outside the prior."""
     lean = np.abs(2 * np.arange(1, d + 1) - d) / d
-    of_sizes = rest[:, :1] * np.exp(rest[:, 1:2] * lean) @ rest_variances(d)
+    of_sizes = rest[:, :1] * np.exp(rest[:, 1:2] * lean) @ compute_variance_parts(d)
     return (of_sizes + rest[:, 2] * (2 / d) ** 2)[:, None]
 
 
@@ -263,7 +263,7 @@ def add_rest(matrix: np.ndarray, data: Data, rest: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def free_ends(own, pull, power, m: int, gain: float = ENDS_GAIN) -> tuple[np.ndarray, np.ndarray]:
+def fit_ends(own, pull, power, m: int, gain: float = ENDS_GAIN) -> tuple[np.ndarray, np.ndarray]:
     """Return the variance (n,) of the ends of highest likelihood, in closed form, and v own / (1 + v own).
 
     own: the inverse's entry at the ends; pull: the inverse times the data there; power: the data's quadratic form;
@@ -276,7 +276,7 @@ def free_ends(own, pull, power, m: int, gain: float = ENDS_GAIN) -> tuple[np.nda
     return variance, variance * own / (1 + variance * own)
 
 
-def criterion(matrix: np.ndarray, odd: np.ndarray, gain: float = ENDS_GAIN) -> tuple[np.ndarray, np.ndarray]:
+def compute_criterion(matrix: np.ndarray, odd: np.ndarray, gain: float = ENDS_GAIN) -> tuple[np.ndarray, np.ndarray]:
     """Return -2 log likelihood (n,) up to a constant, scale and variance of the ends profiled out; this variance."""
     n, m = odd.shape
     first = np.zeros((n, m, 1))
@@ -284,15 +284,15 @@ def criterion(matrix: np.ndarray, odd: np.ndarray, gain: float = ENDS_GAIN) -> t
     white, of_first, log_determinant = whiten(matrix, odd, first)
     of_first = of_first[:, 0]
     power, own, pull = (white**2).sum(axis=1), (of_first**2).sum(axis=1), (of_first * white).sum(axis=1)
-    ends, share = free_ends(own, pull, power, m, gain)
+    ends, share = fit_ends(own, pull, power, m, gain)
     left = np.maximum(power - share * pull**2 / own, 0)
     return m * np.log(left / m + 1e-300) + log_determinant - np.log1p(-share), ends
 
 
-def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras: Iterable[Extra | None]) -> list[Fit]:
+def fit_posteriors(data: Data, relevance: np.ndarray, rests: Iterable, extras: Iterable[Extra | None]) -> list[Fit]:
     """Return posteriors for one relevance (n, d), each of the rests (n, 4) and each of the extras."""
-    base, cross = correlation(data.rows, relevance), score_covariance(data.rows, relevance)
-    prior = score_variance(relevance)
+    base, cross = compute_correlation(data.rows, relevance), compute_score_covariance(data.rows, relevance)
+    prior = compute_prior_variance(relevance)
     fitted = []
     for extra in extras:
         parts, penalty = (base, cross, prior), 0.0
@@ -300,16 +300,16 @@ def fits(data: Data, relevance: np.ndarray, rests: Iterable[np.ndarray], extras:
             scores = cross + extra.values @ extra.scores, prior + (extra.scores**2).sum(axis=1)
             parts = base + extra.covariance, *scores
             penalty = extra.penalty
-        fitted += [posterior(data, *parts, rest, penalty) for rest in rests]
+        fitted += [compute_posterior(data, *parts, rest, penalty) for rest in rests]
     return fitted
 
 
-def fit_one(data: Data, relevance: np.ndarray, rest: np.ndarray, extra: Extra | None = None) -> Fit:
+def fit_posterior(data: Data, relevance: np.ndarray, rest: np.ndarray, extra: Extra | None = None) -> Fit:
     """Return the posterior for one relevance (n, d), one rest (n, 4) and one extra."""
-    return fits(data, relevance, [rest], [extra])[0]
+    return fit_posteriors(data, relevance, [rest], [extra])[0]
 
 
-def posterior(data: Data, matrix, cross, prior, rest: np.ndarray, penalty) -> Fit:
+def compute_posterior(data: Data, matrix, cross, prior, rest: np.ndarray, penalty) -> Fit:
     """Return the posterior of the scores under correlations `matrix`, covariances `cross` and prior variances."""
     m, d = data.shape[1:]
     cross = cross + compute_pair_variance(data, rest)[..., None] * data.rest
@@ -318,7 +318,7 @@ def posterior(data: Data, matrix, cross, prior, rest: np.ndarray, penalty) -> Fi
     seen, outputs = seen[:, :d], seen[:, d:]
     scale = (odd**2).sum(axis=1) / m + 1e-300
     scores = (seen @ odd[..., None])[..., 0]
-    spread = np.maximum(prior + compute_score_variance(d, rest) - (seen**2).sum(axis=2), 0)
+    spread = np.maximum(prior + compute_rest_variance(d, rest) - (seen**2).sum(axis=2), 0)
     of_outputs = outputs @ seen.swapaxes(1, 2), spread[:, None] * (outputs**2).mean(axis=2, keepdims=True)
     return Fit(m * np.log(scale) + log_determinant + penalty, scores, spread * scale[:, None], *of_outputs)
 
@@ -337,7 +337,7 @@ def whiten(matrix: np.ndarray, odd: np.ndarray, cross: np.ndarray) -> tuple[np.n
     return white[:, 0], white[:, 1:], log_determinant
 
 
-def inverses(matrix: np.ndarray) -> np.ndarray:
+def invert(matrix: np.ndarray) -> np.ndarray:
     """Return inverses of positive definite matrices (n, m, m), at half the cost of general ones."""
     found = np.linalg.cholesky(matrix)
     for one in found:
@@ -345,29 +345,29 @@ def inverses(matrix: np.ndarray) -> np.ndarray:
     return found
 
 
-def mixture(fitted: list[Fit]) -> Fit:
+def average_fits(fitted: list[Fit]) -> Fit:
     """Return the fits averaged by their likelihoods, instance by instance; the variance holds their disagreement."""
     value = np.array([fit.criterion for fit in fitted])
     weight = np.exp(-0.5 * (value - value.min(axis=0)))
     weight = (weight / weight.sum(axis=0))[..., None]
-    own = _mean(weight, [(fit.scores, fit.variance) for fit in fitted])
-    others = _mean(weight[..., None], [(fit.other_scores, fit.other_variance) for fit in fitted])
+    own = _average(weight, [(fit.scores, fit.variance) for fit in fitted])
+    others = _average(weight[..., None], [(fit.other_scores, fit.other_variance) for fit in fitted])
     return Fit(value.min(axis=0), *own, *others)
 
 
-def _mean(weight: np.ndarray, fitted: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def _average(weight: np.ndarray, fitted: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean of scores and variances by `weight`, with the disagreement of the scores in the variances."""
     scores = sum(w * own for w, (own, _) in zip(weight, fitted, strict=True))
     spread = sum(w * (variance + (own - scores) ** 2) for w, (own, variance) in zip(weight, fitted, strict=True))
     return scores, spread
 
 
-def even_relevance(d: int, reach: float) -> float:
+def compute_equal_relevance(d: int, reach: float) -> float:
     """Return the relevance that all features share at a reach."""
     return min(4 * reach / d, MAX_RELEVANCE)
 
 
-def relevance_of(scores: np.ndarray, reach: np.ndarray) -> np.ndarray:
+def compute_relevance(scores: np.ndarray, reach: np.ndarray) -> np.ndarray:
     """Return relevances (n, d) proportional to |score|, with a tenth of the mean as floor; reach (n,) or one number."""
     size = np.abs(scores)
     size = np.hypot(size, 0.1 * size.mean(axis=1, keepdims=True)) + 1e-300
@@ -375,42 +375,43 @@ def relevance_of(scores: np.ndarray, reach: np.ndarray) -> np.ndarray:
     return np.clip(4 * reach / scores.shape[1] * size / size.mean(axis=1, keepdims=True), MIN_RELEVANCE, MAX_RELEVANCE)
 
 
-def fit_reaches(data: Data, make) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return for each reach the relevances `make(reach)`, the most likely rest (n, 4) and its criterion (n,)."""
-    _, m, d = data.shape
+def fit_reaches(data: Data, scores: np.ndarray | None = None) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return for each reach relevances (n, d), equal or in proportion to scores, the likeliest rest, its criterion."""
+    n, m, d = data.shape
     gain = ENDS_GAIN if m > MIN_PAIRS * d else np.inf  # with few pairs, the information of the ends is needed
     fitted = []
     for reach in REACH:
-        relevance = make(reach)
-        base = correlation(data.rows, relevance)
-        rests = np.zeros((len(REST), len(base), 4))
+        equal = np.full((n, d), compute_equal_relevance(d, reach))
+        relevance = equal if scores is None else compute_relevance(scores, reach)
+        base = compute_correlation(data.rows, relevance)
+        rests = np.zeros((len(REST), n, 4))
         rests[:, :, 0] = np.array(REST)[:, None]
         value = np.empty(rests.shape[:2])
         for own, rest in zip(value, rests, strict=True):
-            own[:], rest[:, 2] = criterion(add_rest(base, data, rest), data.odd, gain)
-        fitted.append((relevance, rests[value.argmin(axis=0), np.arange(len(base))], value.min(axis=0)))
+            own[:], rest[:, 2] = compute_criterion(add_rest(base, data, rest), data.odd, gain)
+        fitted.append((relevance, rests[value.argmin(axis=0), np.arange(n)], value.min(axis=0)))
     return fitted
 
 
-def best_of(fitted: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def select_best(fitted: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Return the relevances (n, d) and the rest (n, 4) of the reach of highest likelihood, for each instance."""
     best = np.argmin([value for _, _, value in fitted], axis=0)
     each = np.arange(len(best))
     return tuple(np.array([part[number] for part in fitted])[best, each] for number in (0, 1))
 
 
-def free_sizes(data: Data, relevance: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def fit_sizes(data: Data, relevance: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the same relevances, and the rest with the most likely variance of the sizes, if its gain suffices."""
-    base, gain = correlation(data.rows, relevance), np.array([0.0] + [SIZES_GAIN] * len(SIZES))
+    base, gain = compute_correlation(data.rows, relevance), np.array([0.0] + [SIZES_GAIN] * len(SIZES))
     rests = np.repeat(rest[None], 1 + len(SIZES), axis=0)
     rests[1:, :, 3] = np.array(SIZES)[:, None]
     value = np.empty(rests.shape[:2])
     for own, one in zip(value, rests, strict=True):
-        own[:], one[:, 2] = criterion(add_rest(base, data, one * [1, 1, 0, 1]), data.odd)
+        own[:], one[:, 2] = compute_criterion(add_rest(base, data, one * [1, 1, 0, 1]), data.odd)
     return relevance, rests[(value + gain[:, None]).argmin(axis=0), np.arange(len(rest))]
 
 
-def ascend(data: Data, relevance, rest, steps: int, extra: Extra | None = None) -> tuple[np.ndarray, np.ndarray]:
+def maximise_likelihood(data: Data, relevance, rest, steps: int, extra: Extra | None = None) -> tuple[np.ndarray, ...]:
     """Return relevances and rest after `steps` of Adam (Kingma & Ba 2015), with priors on their logarithms."""
     d = relevance.shape[1]
     freed = rest[:, 3] > 0
@@ -422,7 +423,7 @@ def ascend(data: Data, relevance, rest, steps: int, extra: Extra | None = None) 
     high = np.r_[np.full(d, np.log(MAX_RELEVANCE)), np.log(MAX_REST), MAX_SLOPE, np.log(MAX_REST)]
     for step in range(1, steps + 1):
         sizes = freed * np.exp(place[:, d + 2])
-        slope, ends = gradient(data, np.exp(place[:, :d]), np.exp(place[:, d]), place[:, d + 1], sizes, more)
+        slope, ends = compute_gradient(data, np.exp(place[:, :d]), np.exp(place[:, d]), place[:, d + 1], sizes, more)
         slope[:, :d] += 2 * (place[:, :d] - place[:, :d].mean(axis=1, keepdims=True))
         slope[:, [d, d + 2]] += 2 * (place[:, [d, d + 2]] - np.log(1e-3)) / 9
         slope[:, d + 1] += 2 * place[:, d + 1] / SLOPE_SPREAD**2
@@ -434,10 +435,10 @@ def ascend(data: Data, relevance, rest, steps: int, extra: Extra | None = None) 
     return np.exp(place[:, :d]), np.column_stack([np.exp(place[:, d]), place[:, d + 1], ends, sizes])
 
 
-def gradient(data: Data, relevance, level, lean, sizes, more=None) -> tuple[np.ndarray, np.ndarray]:
+def compute_gradient(data: Data, relevance, level, lean, sizes, more=None) -> tuple[np.ndarray, np.ndarray]:
     """Return the unscaled criterion's slope (n, d + 3) in log relevance, log level, lean, log sizes; and the ends'."""
     m = data.shape[1]
-    odd, even = hyperbolic(data.rows, relevance)
+    odd, even = compute_hyperbolic(data.rows, relevance)
     top_even = even[:, 0, 0].copy()  # N with itself, where odd is 1
     own = compute_pair_variance(data, np.column_stack([level, lean, 0 * level]))
     off = own + data.noise + JITTER
@@ -445,10 +446,10 @@ def gradient(data: Data, relevance, level, lean, sizes, more=None) -> tuple[np.n
     matrix[:, np.arange(m), np.arange(m)] += off
     shared = sizes[:, None, None] * data.same_size if sizes.any() else np.zeros((1, 1, 1))
     matrix += shared if more is None else shared + more
-    inverse = inverses(matrix)
+    inverse = invert(matrix)
     weight = (inverse @ data.odd[..., None])[..., 0]
     column, pull = inverse[:, 0].copy(), weight[:, 0].copy()
-    ends, share = free_ends(column[:, 0], pull, (data.odd * weight).sum(axis=1), m)
+    ends, share = fit_ends(column[:, 0], pull, (data.odd * weight).sum(axis=1), m)
     share = share / column[:, 0]
     inverse -= (column * share[:, None])[:, :, None] * column[:, None, :]
     weight -= (pull * share)[:, None] * column

@@ -11,11 +11,11 @@ from functools import cache
 
 import numpy as np
 
+from shapeline.designs import gaussian_fit as fitting
 from shapeline.designs import gaussian_process
 from shapeline.designs.design import Design, check_budget, check_choice, check_integer, log_factorial
-from shapeline.designs.gaussian_fit import JITTER, MIN_PAIRS, even_relevance, log_nodes, nodes, relevance_of, whiten
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs
-from shapeline.designs.gaussian_process import CELLS, MANY, MOST_COALITIONS, SUBSET, defer_readout, read_out
+from shapeline.designs.gaussian_process import MAX_COALITIONS, defer_readout, read_out
 from shapeline.designs.interactions import (
     MAX_EXACT_FEATURES,
     MAX_PAIRED_FEATURES,
@@ -51,10 +51,10 @@ def gp_interactions(d: int, budget: int, seed: int = 0, index: str = "k_sii") ->
     check_choice("gp_interactions", "index", index, INDICES)
     d, budget = check_integer("gp_interactions", "d", d, 1), check_integer("gp_interactions", "budget", budget, 0)
     check_feature_count("gp_interactions", d, MAX_PAIRED_FEATURES, "coarser features")
-    if budget > MOST_COALITIONS and not (d <= MAX_EXACT_FEATURES and budget >= 2**d):
+    if budget > MAX_COALITIONS and not (d <= MAX_EXACT_FEATURES and budget >= 2**d):
         raise ShapelineError(
             f"gp_interactions: {budget} coalitions need a matrix of {budget // 2} rows and columns; give at most "
-            f"{MOST_COALITIONS}, or choose sample_interactions."
+            f"{MAX_COALITIONS}, or choose sample_interactions."
         )
     d, budget = check_budget("gp_interactions", d, budget, gp_interactions_minimum)
     return defer_readout(draw_pairs(d, budget, seed, spread=False))
@@ -74,7 +74,7 @@ def read_stack(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") -> t
         exact = shapley_interactions(d, index)
         found = exact.attribute_pairs(table)
         return exact.attribute(table), np.zeros((n, d)), found, np.zeros(found.shape)
-    block = int(np.clip(CELLS // (count // 2 + d) ** 2, 1, 64))
+    block = int(np.clip(gaussian_process.MAX_CELLS // (count // 2 + d) ** 2, 1, 64))
     parts = [slice(start, start + block) for start in range(0, n, block)]
     blocks = (_fit(masks[part], values[part], index) for part in parts)
     pairs, errors = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
@@ -93,7 +93,7 @@ def read_outputs(masks: np.ndarray, values: np.ndarray, index: str = "k_sii") ->
     total = values.sum(axis=0)
     varies = np.ptp(values, axis=1)
     chosen = total if np.ptp(total) > 1e-9 * varies.max() else values[varies.argmax()]
-    block = int(np.clip(CELLS // (count // 2 + d) ** 2, 1, 64))
+    block = int(np.clip(gaussian_process.MAX_CELLS // (count // 2 + d) ** 2, 1, 64))
     blocks = []
     for start in range(0, n, block):
         outputs = np.concatenate([chosen[None], values[start : start + block]])
@@ -129,16 +129,15 @@ def _fit_pairs(rows: np.ndarray, even: np.ndarray, index: str, choosing: slice) 
     relevances and relevances by total interactions, weighted by likelihood; variances include their disagreement.
     choosing: instances whose likelihood selects relevances, all or the first."""
     n, m, d = rows.shape
-    subset = slice(None)
-    if m > MANY:
-        subset = np.r_[0, np.sort(np.random.default_rng(0).choice(np.arange(1, m), SUBSET - 1, replace=False))]
+    subset = gaussian_process.draw_subset(m) if m > gaussian_process.MAX_FULL_PAIRS else slice(None)
     values, fitted, variances, pairs = [], [], [], enumerate_pairs(d)
     for power in POWERS:
         candidates = []
         for reach in REACH:
-            relevance = np.full((n, d), even_relevance(d, reach))
+            relevance = np.full((n, d), fitting.compute_equal_relevance(d, reach))
             if fitted:
-                relevance = relevance_of(build_symmetric(np.abs(fitted[-1][choosing]), d).sum(axis=2) ** power, reach)
+                total = build_symmetric(np.abs(fitted[-1][choosing]), d).sum(axis=2)
+                relevance = fitting.compute_relevance(total**power, reach)
                 relevance = np.broadcast_to(relevance, (n, d))
             candidates.append((relevance, *_select_rest(rows[:, subset], even[:, subset], relevance)))
         best, instances = np.argmin([value[choosing] for *_, value in candidates], axis=0), np.arange(n)[choosing]
@@ -148,7 +147,7 @@ def _fit_pairs(rows: np.ndarray, even: np.ndarray, index: str, choosing: slice) 
         )
         fit = rows, even, relevance, rest, index
         fitted.append(_compute_posterior(*fit)[:, *pairs])
-        is_solved = MIN_PAIRS * d < m <= MAX_SOLVED_PAIRS and d <= MAX_D_WITH_ERRORS
+        is_solved = fitting.MIN_PAIRS * d < m <= MAX_SOLVED_PAIRS and d <= MAX_D_WITH_ERRORS
         variances.append(_compute_variance(*fit) if is_solved else np.full(fitted[-1].shape, np.nan))
         values.append(value)
     weight = np.exp(-0.5 * (np.array(values) - np.min(values, axis=0)))
@@ -176,8 +175,8 @@ def _select_rest(rows: np.ndarray, even: np.ndarray, relevance: np.ndarray) -> t
     diagonal, values = np.arange(m), []
     for rest in REST:
         matrix = base.copy()
-        matrix[:, diagonal, diagonal] += rest + JITTER
-        white, ones, log_determinant = whiten(matrix, even, np.ones((n, m, 1)))
+        matrix[:, diagonal, diagonal] += rest + fitting.JITTER
+        white, ones, log_determinant = fitting.whiten(matrix, even, np.ones((n, m, 1)))
         ones = ones[:, 0]
         mean = (white * ones).sum(axis=1) / (ones**2).sum(axis=1)
         residual = ((white - mean[:, None] * ones) ** 2).sum(axis=1)
@@ -192,7 +191,7 @@ def _compute_posterior(
     matrix, log_variance = _correlate(rows, relevance)
     n, m, d = rows.shape
     diagonal = np.arange(m)
-    matrix[:, diagonal, diagonal] += rest[:, None] + JITTER
+    matrix[:, diagonal, diagonal] += rest[:, None] + fitting.JITTER
     solved = np.linalg.solve(matrix, np.stack([even, np.ones((n, m))], axis=2))
     mean = solved[:, :, 0].sum(axis=1) / solved[:, :, 1].sum(axis=1)
     weight = solved[:, :, 0] - mean[:, None] * solved[:, :, 1]
@@ -209,10 +208,10 @@ def _compute_variance(
     matrix, log_variance = _correlate(rows, relevance)
     n, m, d = rows.shape
     diagonal, (first, second) = np.arange(m), enumerate_pairs(d)
-    matrix[:, diagonal, diagonal] += rest[:, None] + JITTER
+    matrix[:, diagonal, diagonal] += rest[:, None] + fitting.JITTER
     cross = _prior_cross(rows, relevance, log_variance, index) + rest[:, None, None] * _rest_cross(rows, index)
     prior = _prior_variance(relevance, log_variance, index)[:, first, second] + rest[:, None] * _rest_variance(d, index)
-    white, white_cross, _ = whiten(matrix, even, np.concatenate([np.ones((n, m, 1)), cross], axis=2))
+    white, white_cross, _ = fitting.whiten(matrix, even, np.concatenate([np.ones((n, m, 1)), cross], axis=2))
     ones, white_cross = white_cross[:, 0], white_cross[:, 1:]
     top = (ones**2).sum(axis=1)
     residual = white - ((white * ones).sum(axis=1) / top)[:, None] * ones
@@ -225,8 +224,8 @@ def _compute_variance(
 def _build_rule(d: int, index: str) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes and weights of an interaction's integral over [0, 1], for even polynomials of degree d - 2."""
     if index == "k_sii":
-        return nodes(d)
-    points, weight = nodes(d + 2)
+        return fitting.build_nodes(d)
+    points, weight = fitting.build_nodes(d + 2)
     return points, 1.5 * weight * (1 - points**2)
 
 
@@ -235,8 +234,8 @@ def _build_double_rule(d: int, index: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the rule for the double integral of f(s t), f even: the density of s t is -log u, for FSII
     -2.25 ((1 + u^2) log u + 1 - u^2)."""
     if index == "k_sii":
-        return log_nodes(d)
-    (points, weight), (flat_points, flat) = log_nodes(d + 2), nodes(d + 2)
+        return fitting.build_log_nodes(d)
+    (points, weight), (flat_points, flat) = fitting.build_log_nodes(d + 2), fitting.build_nodes(d + 2)
     return np.r_[points, flat_points], 2.25 * np.r_[weight * (1 + points**2), -flat * (1 - flat_points**2)]
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from shapeline.designs.design import check_budget, enumerate_coalitions, find_unique_rows
-from shapeline.designs.gaussian_fit import rest_weights, score_covariance
+from shapeline.designs.gaussian_fit import compute_rest_weights, compute_score_covariance
 from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
 
@@ -124,7 +124,8 @@ class _Posterior:
         whitening = self.whitening[:size, :size]
         shared = whitening @ self._correlate(self.rows[:size], rows)
         variance = np.maximum(1 + noise - (shared**2).sum(axis=0), 1e-12)
-        cross = score_covariance(rows[None], self.relevance)[0] + noise[:, None] * rest_weights(rows[None])[0]
+        of_rest = noise[:, None] * compute_rest_weights(rows[None])[0]
+        cross = compute_score_covariance(rows[None], self.relevance)[0] + of_rest
         cross = (cross - shared.T @ self.seen[:size]) / np.sqrt(variance)[:, None]
         gain = (cross**2).sum(axis=1)
         best = int((gain >= gain.max() * (1 - 1e-9)).argmax())  # rounding, which differs by machine, breaks no tie

@@ -15,29 +15,32 @@ from shapeline.designs.uncertainty import drop_unknown
 from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
 
-MANY = 700  # pairs, above which relevances are learned from a subset
-SUBSET = 256
-
-
-def explain_large(data: Data) -> Fit:
-    """Posterior of the scores: the mixture of equal relevances, of those in proportion to scores, and of learned ones,
-    which are chosen on some of the pairs, as is the factor on the variances; both where these are three per feature."""
-    n, m, d = data.shape
-    some = data.only(np.r_[0, np.sort(np.random.default_rng(0).choice(np.arange(1, m), SUBSET - 1, replace=False))])
-    even = fitting.best_of(fitting.fit_reaches(some, lambda reach: np.full((n, d), fitting.even_relevance(d, reach))))
-    fitted, cost = [fitting.fit_one(data, *even)], fitting.LEARNING_COST * d
-    sized = fitting.best_of(fitting.fit_reaches(some, lambda reach: fitting.relevance_of(fitted[0].scores, reach)))
-    fitted.append(fitting.fit_one(data, *sized).penalise(cost))
-    if SUBSET < 3 * d:
-        return fitting.mixture(fitted)
-    fitted.append(fitting.fit_one(data, *fitting.ascend(some, *sized, fitting.STEPS)).penalise(cost))
-    return fitting.mixture(fitted).widen(held_out(some, *even))
-
-
 __all__ = ["ReadOut", "draw_pairs", "gp_shapley", "gp_shapley_minimum", "read_out"]
 
-MOST_COALITIONS = 2**14
-CELLS = 100_000  # of a block's covariance matrices together, so that they fit in the processor's cache
+MAX_COALITIONS = 2**14
+MAX_CELLS = 100_000  # of a block's covariance matrices together, so that they fit in the processor's cache
+MAX_FULL_PAIRS = 700  # with more, a subset of the pairs selects the relevances
+SUBSET_PAIRS = 256
+# Terms beyond the prior: a nonlinear link, single interactions.
+CURVE_VARIANCE = 0.1  # of the first wave, relative to a coalition's
+WAVES = (4, 8)  # minimum and maximum of the number of waves: two, and one more per pair and feature
+EFFECT_ROUNDS = 3
+RIDGE = 1e-3  # of the least-squares curve, times the squared number of the wave
+CURVE_PENALTY = 4.0
+PLAIN_SHARE = 0.3  # weight, for many pairs, of the variance without a curve in the geometric mean of both
+MIN_PLAIN_PAIRS = 4.0  # per feature, up to which this weight is 0
+MAX_TERMS = 12  # single interactions of an instance
+MAX_TRIPLE_FEATURES = 26  # most relevant features, whose triples are candidates
+MIN_SCALE_SHARE = 1e-10  # share of the scale below which terms explain all values
+MAX_TERM_VARIANCE = 1e3  # relative to a coalition's: rounding errors would dominate beyond
+MIN_GAIN = 0.75  # in log likelihood per term, in units of the log of the number of candidates
+# A factor by held-out pairs: errors at pairs that relevances are learned from are too small, 4 times at 4 d, 2 at 16 d.
+FOLDS = 3
+HELD_OUT_STEPS = 6  # of the ascent without a fold
+PRIOR_PAIRS = (4, 16)  # weight of a factor of 1, in pairs, for ratios above and below 1, which vary by chance
+RESIDUAL_FACTOR = 1.25  # residuals have more main effects than the prior expects (median of 24 games)
+HELD_OUT_SHARE = 0.8  # weight of the variance by these errors in the geometric mean, for two-valued games
+POOLED_PAIRS = 3  # weight of the squared error of all sizes, in pairs, in that of one size
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,19 +68,19 @@ def read_out(masks: np.ndarray, values: np.ndarray) -> ReadOut:
     if len(masks) not in (1, n):
         raise ShapelineError(f"gp_shapley: {len(masks)} samples for {n} instances; give one, or one per instance.")
     _check_number(count, d)
-    block = int(np.clip(CELLS // (count // 2 + d) ** 2, 1, 64))
+    block = int(np.clip(MAX_CELLS // (count // 2 + d) ** 2, 1, 64))
     parts = [slice(start, start + block) for start in range(0, n, block)]
-    values, power = _scale(values)
-    fitted = [_block(masks[part] if len(masks) > 1 else masks, values[part]) for part in parts]
+    values, power = _rescale(values)
+    fitted = [_read_block(masks[part] if len(masks) > 1 else masks, values[part]) for part in parts]
     return ReadOut(*(np.ldexp(np.concatenate(part), power) for part in zip(*fitted, strict=True)))
 
 
 def _refuse_many(count: int, d: int) -> None:
     """Refuse more coalitions than a matrix can have."""
-    if MOST_COALITIONS < count < 2 ** min(d, 31):
+    if MAX_COALITIONS < count < 2 ** min(d, 31):
         raise ShapelineError(
             f"gp_shapley: {count} coalitions need a matrix of {count // 2} rows and columns; "
-            f"give at most {MOST_COALITIONS}, or choose kernel_shap."
+            f"give at most {MAX_COALITIONS}, or choose kernel_shap."
         )
 
 
@@ -89,40 +92,39 @@ def _check_number(count: int, d: int) -> None:
         warnings.warn(f"{few}; give {2 * d} or more.", stacklevel=3)
 
 
-def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _rescale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Values (n, K) over the powers of 2 that bring them near 1, so that no square overflows; the exponents (n, 1)."""
     power = np.frexp(np.abs(values).max(axis=1, keepdims=True))[1]
     return np.ldexp(values, -power), power
 
 
-def _block(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _read_block(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     pairs = find_pairs(masks)
     rows = np.broadcast_to(pairs.rows, (len(values), *pairs.rows.shape[1:]))
     odd, noise = pairs.odd(values)
     size = np.abs(odd).max(axis=1, keepdims=True)
     size = np.where(size > 0, size, 1.0)
-    n, m, d = rows.shape
-    with limit_to_one(n * m**2 * d):
+    with limit_to_one(rows.size * rows.shape[1]):
         rough = 16 * np.finfo(float).eps * np.abs(values).max(axis=1) / size[:, 0]
-        scores, spread = _scores(rows, odd / size, noise / size**2, rough)
-    scores = scores + (2 * odd[:, :1] / size - scores.sum(axis=1, keepdims=True)) / d
+        scores, spread = _estimate(rows, odd / size, noise / size**2, rough)
+    scores = scores + (2 * odd[:, :1] / size - scores.sum(axis=1, keepdims=True)) / rows.shape[2]
     return scores * size, np.sqrt(spread) * size
 
 
-def _scores(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _estimate(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, rough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return scores and their variances (n, d), for odd parts of scale 1, rounded to `rough` (n,)."""
     m, d = rows.shape[1:]
     if d <= 31 and m == 2 ** (d - 1) and not noise.any():
-        return (odd[:, None, :] @ fitting.rest_weights(rows))[:, 0], np.zeros((len(rows), d))
+        return (odd[:, None, :] @ fitting.compute_rest_weights(rows))[:, 0], np.zeros((len(rows), d))
     fit = _fit(rows, odd, noise)
     return prefer_linear(rows, odd, rough, fit.scores, fit.variance)
 
 
 def _fit(rows: np.ndarray, odd: np.ndarray, noise: np.ndarray, outputs: np.ndarray | None = None) -> Fit:
     """Return the posterior of odd parts (n, m) of scale 1 whose variances are `noise`; outputs: see Data."""
-    # Relative to a coalition's variance, as all covariances are.
-    noise = noise / np.maximum((odd**2).mean(axis=1, keepdims=True), 1e-300)
-    return (explain_large if rows.shape[1] > MANY else explain)(Data.of(rows, odd, noise, outputs))
+    noise = noise / np.maximum((odd**2).mean(axis=1, keepdims=True), 1e-300)  # as all covariances, over a coalition's
+    fit = fit_subset_mixture if rows.shape[1] > MAX_FULL_PAIRS else fit_mixture
+    return fit(Data.of(rows, odd, noise, outputs))
 
 
 def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -133,13 +135,13 @@ def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
     """
     _check_number(*masks.shape[1:])
     pairs = find_pairs(masks[:1])
-    values, power = _scale(values.reshape(1, -1))
+    values, power = _rescale(values.reshape(1, -1))
     values = values.reshape(-1, masks.shape[1])
     every = np.concatenate([values.sum(axis=0, keepdims=True), values])
     rows, (odd, noise) = pairs.rows, pairs.odd(every)
     m, d = rows.shape[1:]
     if d <= 31 and m == 2 ** (d - 1):
-        scores, spread = odd[1:] @ fitting.rest_weights(rows)[0], np.zeros((len(values), d))
+        scores, spread = odd[1:] @ fitting.compute_rest_weights(rows)[0], np.zeros((len(values), d))
     else:
         with limit_to_one(m**2 * (d + len(values))):
             scores, spread = _fit_outputs(rows, odd, noise, 16 * np.finfo(float).eps * np.abs(every).max(axis=1))
@@ -152,50 +154,69 @@ def _fit_outputs(rows: np.ndarray, odd: np.ndarray, noise, rough) -> tuple[np.nd
     size = np.abs(odd).max(axis=1, keepdims=True)
     size = np.where(size > 0, size, 1.0)
     rough = rough[:, None] / size
-    left = _linear(rows, odd / size)[1] if rows.shape[1] >= rows.shape[2] else np.ones(len(odd))
-    bent = left[:, None] > 1e-10 + rough
-    choosing = 0 if bent[0] or not bent.any() else int(np.argmax(left * size[:, 0]))
+    left = _fit_linear(rows, odd / size)[1] if rows.shape[1] >= rows.shape[2] else np.ones(len(odd))
+    nonlinear = left[:, None] > 1e-10 + rough
+    choosing = 0 if nonlinear[0] or not nonlinear.any() else int(np.argmax(left * size[:, 0]))
     one = slice(choosing, choosing + 1)
     outputs = odd[None, 1:] / size[1:]
     fit = _fit(rows, odd[one] / size[one], noise[one] / size[one] ** 2, outputs)
-    scores, variance = prefer_linear(
-        rows, outputs[0], rough[1:, 0], fit.other_scores[0], fit.other_variance[0], together=True
-    )
+    found = fit.other_scores[0], fit.other_variance[0]
+    scores, variance = prefer_linear(rows, outputs[0], rough[1:, 0], *found, together=True)
     return scores * size[1:], variance * size[1:] ** 2
 
 
-def explain(data: Data) -> Fit:
-    """Posterior of the scores: equal relevances, then in proportion to scores, then, with pairs enough, learned."""
-    n, m, d = data.shape
+def draw_subset(m: int) -> np.ndarray:
+    """Return the pairs of m, with the ends, that select relevances where there are many."""
+    return np.r_[0, np.sort(np.random.default_rng(0).choice(np.arange(1, m), SUBSET_PAIRS - 1, replace=False))]
+
+
+def fit_subset_mixture(data: Data) -> Fit:
+    """Return the mean of fits whose relevances a subset of the pairs selects: equal, in proportion to scores, learned.
+    The subset gives the factor on the variances, too; this and the last fit need three of its pairs per feature."""
+    _, m, d = data.shape
+    subset, cost = data.only(draw_subset(m)), fitting.LEARNING_COST * d
+    equal = fitting.select_best(fitting.fit_reaches(subset))
+    fitted = [fitting.fit_posterior(data, *equal)]
+    proportional = fitting.select_best(fitting.fit_reaches(subset, fitted[0].scores))
+    fitted.append(fitting.fit_posterior(data, *proportional).penalise(cost))
+    if SUBSET_PAIRS < 3 * d:
+        return fitting.average_fits(fitted)
+    learned = fitting.maximise_likelihood(subset, *proportional, fitting.STEPS)
+    fitted.append(fitting.fit_posterior(data, *learned).penalise(cost))
+    return fitting.average_fits(fitted).widen(compute_variance_factor(subset, *equal))
+
+
+def fit_mixture(data: Data) -> Fit:
+    """Return the mean of fits with equal relevances, in proportion to scores and, with pairs enough, learned."""
+    m, d = data.shape[1:]
     few = m <= fitting.MIN_PAIRS * d
-    reaches = fitting.fit_reaches(data, lambda reach: np.full((n, d), fitting.even_relevance(d, reach)))
-    even = _choose(data, reaches, few)
-    fitted = [fitting.fit_one(data, *reach) for reach in even]
-    scores = fitting.mixture(fitted).scores
-    sized = _choose(data, fitting.fit_reaches(data, lambda reach: fitting.relevance_of(scores, reach)), few)
-    fitted += [fitting.fit_one(data, *reach).penalise(fitting.LEARNING_COST * d) for reach in sized]
+    equal = _select_reaches(data, fitting.fit_reaches(data), few)
+    fitted = [fitting.fit_posterior(data, *reach) for reach in equal]
+    scores = fitting.average_fits(fitted).scores
+    proportional = _select_reaches(data, fitting.fit_reaches(data, scores), few)
+    fitted += [fitting.fit_posterior(data, *reach).penalise(fitting.LEARNING_COST * d) for reach in proportional]
     if few:
-        return fitting.mixture(fitted)
-    found = fitting.mixture(fitted + learn(data, *sized[0], fitted[-1].scores))
-    return found.widen(held_out(data, *even[0], found.variance))
+        return fitting.average_fits(fitted)
+    mean = fitting.average_fits(fitted + fit_learned(data, *proportional[0], fitted[-1].scores))
+    return mean.widen(compute_variance_factor(data, *equal[0], mean.variance))
 
 
-def _choose(data: Data, reaches: list, few: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+def _select_reaches(data: Data, reaches: list, few: bool) -> list[tuple[np.ndarray, np.ndarray]]:
     """Relevances and rest of every reach where the pairs are few, else of the best, with what sizes share."""
-    return [reach[:2] for reach in reaches] if few else [fitting.free_sizes(data, *fitting.best_of(reaches))]
+    return [reach[:2] for reach in reaches] if few else [fitting.fit_sizes(data, *fitting.select_best(reaches))]
 
 
-def learn(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> list[Fit]:
-    """Fits about the relevances that the likelihood's gradient leads to, with a curve and with terms on top."""
-    relevance, rest = fitting.ascend(data, relevance, rest, fitting.STEPS)
-    bent = curve(data, fit_curve(data, relevance, rest, scores))
-    extras, fitted = [None, bent, *filter(None, [terms(data, relevance, rest)])], []
-    for more, factors in fitting.NEARBY.items():
+def fit_learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> list[Fit]:
+    """Return posteriors near the relevances of highest likelihood: plain, with a curve, and with single terms."""
+    relevance, rest = fitting.maximise_likelihood(data, relevance, rest, fitting.STEPS)
+    curve = build_curve(data, fit_effects(data, relevance, rest, scores))
+    extras, fitted = [None, curve, *filter(None, [select_terms(data, relevance, rest)])], []
+    for near, factors in fitting.NEARBY.items():
         rests = [rest * np.array([factor, 1.0, 1.0, 1.0]) for factor in factors]
-        found = fitting.fits(data, np.clip(relevance * more, *fitting.RELEVANCES), rests, extras)
-        plain, curved = found[: len(rests)], found[len(rests) : 2 * len(rests)]
-        found = plain + [doubt_curve(data, *two) for two in zip(plain, curved, strict=True)] + found[2 * len(rests) :]
-        cost = fitting.LEARNING_COST * data.shape[2] + fitting.NEARBY_COST * np.log(more) ** 2
+        found = fitting.fit_posteriors(data, np.clip(relevance * near, *fitting.RELEVANCES), rests, extras)
+        plain, curved, with_terms = (found[len(rests) * place :][: len(rests)] for place in range(3))
+        found = plain + [widen_curve(data, *two) for two in zip(plain, curved, strict=True)] + with_terms
+        cost = fitting.LEARNING_COST * data.shape[2] + fitting.NEARBY_COST * np.log(near) ** 2
         fitted += [fit.penalise(cost) for fit in found]
     return fitted
 
@@ -213,7 +234,7 @@ def prefer_linear(
     _, m, d = rows.shape
     if m < d:
         return scores, np.full(scores.shape, np.nan)
-    slope, left = _linear(rows, odd)
+    slope, left = _fit_linear(rows, odd)
     exact = left <= 1e-10 + rough
     if together:
         exact &= exact.all()
@@ -221,11 +242,11 @@ def prefer_linear(
     few = m <= fitting.MIN_PAIRS * d
     share = np.where(exact, 1.0, fitting.LINEAR_SHARE if few else 0.0)[:, None]
     scores = scores + share * (2 * slope - scores)
-    unsure = np.nan if few else np.maximum(variance, suspect_jump(rows, odd, rough)[:, None])
+    unsure = np.nan if few else np.maximum(variance, compute_jump_variance(rows, odd, rough)[:, None])
     return scores, np.where(exact[:, None], 0.0, np.broadcast_to(unsure, scores.shape))
 
 
-def suspect_jump(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray) -> np.ndarray:
+def compute_jump_variance(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray) -> np.ndarray:
     """Return a least variance (n,) of scores where all pairs but the ends are linear and the ends jump, and of games of
     two values: by the rule of succession, one of m + 1 pairs that are not evaluated jumps by as much.
 
@@ -233,13 +254,13 @@ def suspect_jump(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray) -> np.nda
     squared Shapley values sum to 2 pi / 4^k times the squared jump (Stirling, half of the features present).
     """
     m, d = rows.shape[1:]
-    slope, left = _linear(rows[:, 1:], odd[:, 1:])
+    slope, left = _fit_linear(rows[:, 1:], odd[:, 1:])
     jump = np.where(left <= 1e-10 + rough, odd[:, 0] - slope.sum(axis=1), 0.0)
     jump[np.isin(np.abs(odd), (0, 1)).all(axis=1)] = 1
     return np.where(np.abs(jump) > 1e-10 + rough, 2 * np.pi / d * (jump / (m + 1)) ** 2, 0.0)
 
 
-def _linear(rows: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _fit_linear(rows: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Slopes (n, d) of the linear fits of odd parts (n, m), and the largest deviations (n,); one set of rows or n."""
     _, m, d = rows.shape
     normal = rows.swapaxes(1, 2) @ rows
@@ -312,20 +333,21 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
     masks = draw_pairs(d, budget, seed)
     pairs = find_pairs(masks[None])
     d, m = masks.shape[1], pairs.rows.shape[1]
-    weights = np.full(d, fitting.even_relevance(d, relevance)) if np.ndim(relevance) == 0 else np.asarray(relevance)
+    weights = np.asarray(relevance if np.ndim(relevance) else [fitting.compute_equal_relevance(d, relevance)] * d)
     if weights.shape != (d,) or not ((weights > 0) & (weights < 1)).all() or not rest > 0:
         raise ShapelineError(
             f"gp_shapley: relevances or rest are out of range; give {d} relevances within (0, 1), or one reach, "
             "and a rest above 0."
         )
     weights = weights[None]
+    of_rest = fitting.compute_rest_weights(pairs.rows)[0]
     if m == 2 ** min(d - 1, 31):
-        share = fitting.rest_weights(pairs.rows)[0].T
+        share = of_rest.T
     else:
         with limit_to_one(m**2 * (m + d)):
-            matrix = fitting.correlation(pairs.rows, weights)[0]
+            matrix = fitting.compute_correlation(pairs.rows, weights)[0]
             view_diagonal(matrix)[:] += rest
-            cross = fitting.score_covariance(pairs.rows, weights)[0] + rest * fitting.rest_weights(pairs.rows)[0]
+            cross = fitting.compute_score_covariance(pairs.rows, weights)[0] + rest * of_rest
             share = solve_positive(matrix, cross, "gp_shapley").T
     share = share - share.mean(axis=0)
     share[:, 0] += 2 / d
@@ -346,23 +368,7 @@ def _expand_readout(pairs: Pairs, share: np.ndarray, count: int) -> np.ndarray:
     return readout
 
 
-# Terms beyond the prior (a nonlinear link, single interactions), and a factor on the posterior variance by pairs held
-# out: likelihood and leave-one-out errors are too small for relevances learned from these pairs, by 4 at 4 d, 2 at 16 d
-CURVE_VARIANCE = 0.1  # of the first wave, relative to a coalition's
-WAVES = (4, 8)  # minimum and maximum of the number of waves: two, and one more per pair and feature
-EFFECT_ROUNDS = 3
-RIDGE = 1e-3  # of the least-squares curve, times the squared number of the wave
-CURVE_PENALTY = 4.0
-PLAIN_SHARE = 0.3  # weight, for many pairs, of the variance without a curve in the geometric mean of both
-MIN_PLAIN_PAIRS = 4.0  # per feature, up to which this weight is 0
-MAX_TERMS = 12  # single interactions of an instance
-MAX_TRIPLE_FEATURES = 26  # most relevant features, whose triples are candidates
-MIN_SCALE_SHARE = 1e-10  # share of the scale below which terms explain all values
-MAX_TERM_VARIANCE = 1e3  # relative to a coalition's: rounding errors would dominate beyond
-MIN_GAIN = 0.75  # in log likelihood per term, in units of the log of the number of candidates
-
-
-def waves(data: Data, half: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def compute_waves(data: Data, half: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return angles (n, w, d), the sines (n, m, w), their Shapley values and slopes (n, w, d).
 
     sin(w a) is the imaginary part of a product over features; so is its Shapley value, an integral over their common
@@ -380,12 +386,12 @@ def waves(data: Data, half: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     return angle, np.sin(data.rows @ angle.swapaxes(1, 2)), sin * (node_weights @ inside.real), slope
 
 
-def curve(data: Data, half: np.ndarray) -> Extra:
+def build_curve(data: Data, half: np.ndarray) -> Extra:
     """Return odd waves of a(S), the sum of signed half effects (n, d), without their linear part.
 
     A nonlinear function of a sum has interactions proportional to products of main effects.
     """
-    angle, values, scores, slope = waves(data, half)
+    angle, values, scores, slope = compute_waves(data, half)
     power = (1 - np.cos(2 * angle).prod(axis=2)) / 2 - (slope**2).sum(axis=2)
     size = np.sqrt(CURVE_VARIANCE / np.maximum(power, 1e-12)) / np.arange(1, 1 + power.shape[1])
     values = (values - data.rows @ slope.swapaxes(1, 2)) * size[:, None]
@@ -397,25 +403,25 @@ def find_effects(data: Data, scores: np.ndarray) -> np.ndarray:
     slope of the curve, and not proportional to the effect if the curve is not linear."""
     half = scores / 2
     for _ in range(EFFECT_ROUNDS):
-        _, values, curve_scores, _ = waves(data, half)
+        _, values, curve_scores, _ = compute_waves(data, half)
         penalty = RIDGE * data.shape[1] * np.diag(np.arange(1, 1 + values.shape[2]) ** 2)
         weight = np.linalg.solve(values.swapaxes(1, 2) @ values + penalty, values.swapaxes(1, 2) @ data.odd[..., None])
         half = half * np.clip(scores / ((curve_scores * weight).sum(axis=1) + 1e-300), 0.5, 2)
     return half
 
 
-def fit_curve(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def fit_effects(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Return half effects (n, d) from the scores of a fit with a curve, itself from those of a fit without."""
-    first = curve(data, find_effects(data, scores))
-    return find_effects(data, fitting.fit_one(data, relevance, rest, first).scores)
+    first = build_curve(data, find_effects(data, scores))
+    return find_effects(data, fitting.fit_posterior(data, relevance, rest, first).scores)
 
 
-def doubt_curve(data: Data, plain: Fit, bent: Fit) -> Fit:
+def widen_curve(data: Data, plain: Fit, curved: Fit) -> Fit:
     """Return the fit with a curve, with variances between those with and without it: the residuals of a curve are
     smaller, but a larger share is main effects, as its shape is approximate; with more pairs, this share increases."""
     m, d = data.shape[1:]
-    ratio = np.maximum(plain.variance.mean(axis=1) / np.maximum(bent.variance.mean(axis=1), 1e-300), 1)
-    return bent.scale(ratio ** (PLAIN_SHARE * max(1 - MIN_PLAIN_PAIRS * d / m, 0)))
+    ratio = np.maximum(plain.variance.mean(axis=1) / np.maximum(curved.variance.mean(axis=1), 1e-300), 1)
+    return curved.scale(ratio ** (PLAIN_SHARE * max(1 - MIN_PLAIN_PAIRS * d / m, 0)))
 
 
 @cache
@@ -424,13 +430,13 @@ def list_triples(count: int) -> np.ndarray:
     return np.array(list(combinations(range(count), 3)), dtype=int).reshape(-1, 3).T
 
 
-def terms(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Extra | None:
+def select_terms(data: Data, relevance: np.ndarray, rest: np.ndarray) -> Extra | None:
     """Return single interactions of orders 1 and 3 with too small a prior variance (Tipping & Faul 2003), or None."""
-    inverse = fitting.inverses(fitting.add_rest(fitting.correlation(data.rows, relevance), data, rest))
+    inverse = fitting.invert(fitting.add_rest(fitting.compute_correlation(data.rows, relevance), data, rest))
     top = np.argsort(-relevance, axis=1)[:, :MAX_TRIPLE_FEATURES]
     candidates, power = _expand_terms(np.take_along_axis(data.rows, top[:, None, :], axis=2), inverse)
     members = np.concatenate([top[:, list_triples(top.shape[1]).T], np.repeat(top[:, :, None], 3, axis=2)], axis=1)
-    values, scores, number = _select_terms(data, inverse, candidates, power, members)
+    values, scores, number = _add_terms(data, inverse, candidates, power, members)
     if not number.any():
         return None
     # An infinite penalty excludes this fit for instances without terms.
@@ -450,7 +456,7 @@ def _expand_terms(chosen: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, 
     return candidates, powers
 
 
-def _select_terms(data: Data, inverse: np.ndarray, candidates: np.ndarray, power: np.ndarray, members: np.ndarray):
+def _add_terms(data: Data, inverse: np.ndarray, candidates: np.ndarray, power: np.ndarray, members: np.ndarray):
     """Return terms selected one by one while any instance gains: values (n, m, q), scores (n, q, d), numbers (n,)."""
     n, m, d = data.shape
     instances = np.arange(n)
@@ -484,15 +490,7 @@ def _select_terms(data: Data, inverse: np.ndarray, candidates: np.ndarray, power
     return values[:, :, : number.max()], scores[:, : number.max()], number
 
 
-FOLDS = 3
-HELD_OUT_STEPS = 6  # of the ascent without a fold
-PRIOR_PAIRS = (4, 16)  # weight of a factor of 1, in pairs, for ratios above and below 1, which vary by chance
-RESIDUAL_FACTOR = 1.25  # residuals have more main effects than the prior expects (median of 24 games)
-HELD_OUT_SHARE = 0.8  # weight of the variance by these errors in the geometric mean, for two-valued games
-POOLED_PAIRS = 3  # weight of the squared error of all sizes, in pairs, in that of one size
-
-
-def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.ndarray | None = None) -> np.ndarray:
+def compute_variance_factor(data: Data, relevance, rest, variance: np.ndarray | None = None) -> np.ndarray:
     """Return factors (n,) on the variances (n, d): squared errors at held-out pairs over their predicted variances.
 
     relevance (n, d), rest (n, 4): initial values. The relevances and the curve are learned without each third of the
@@ -501,9 +499,8 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
     overfitted by chance: for them these errors are more reliable than the posterior variance, if it is given.
     """
     n, m, d = data.shape
-    imbalance = np.abs(data.rows.sum(axis=2))
     # Folds depend on the pairs and not on their order, so that the result does not depend on it either.
-    keys = data.rows @ np.cos(1.7 * np.arange(1, d + 1)) + 2 * d * (imbalance < d - 3)
+    keys = data.rows @ np.cos(1.7 * np.arange(1, d + 1)) + 2 * d * (np.abs(data.rows.sum(axis=2)) < d - 3)
     keys[:, 0] = -np.inf
     data = data.reorder(np.argsort(keys, axis=1))
     sampled = np.abs(data.rows.sum(axis=2)) < d - 3
@@ -514,12 +511,13 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
         out = np.arange(first + fold, m, FOLDS)
         kept = np.delete(np.arange(m), out)
         part = data.only(kept)
-        scores = fitting.fit_one(part, relevance, rest).scores
-        learned = fitting.ascend(part, fitting.relevance_of(scores, reach), rest, HELD_OUT_STEPS)
-        scores = fitting.fit_one(part, *learned).scores
-        bent = curve(data, fit_curve(part, *learned, scores))
-        learned = fitting.ascend(part, *learned, HELD_OUT_STEPS, Extra(bent.values[:, kept], bent.scores, bent.penalty))
-        squares[:, out], predicted[:, out] = _predict_errors(data, kept, out, *learned, bent)
+        scores = fitting.fit_posterior(part, relevance, rest).scores
+        learned = fitting.maximise_likelihood(part, fitting.compute_relevance(scores, reach), rest, HELD_OUT_STEPS)
+        scores = fitting.fit_posterior(part, *learned).scores
+        curve = build_curve(data, fit_effects(part, *learned, scores))
+        of_part = Extra(curve.values[:, kept], curve.scores, curve.penalty)
+        learned = fitting.maximise_likelihood(part, *learned, HELD_OUT_STEPS, of_part)
+        squares[:, out], predicted[:, out] = _predict_errors(data, kept, out, *learned, curve)
     alike, missing, share = count_missing(data)
     weight = sampled * (alike @ missing[..., None])[..., 0] ** 2
     ratio = ((weight * squares).sum(axis=1) + 1e-300) / ((weight * predicted).sum(axis=1) + 1e-300)
@@ -528,7 +526,8 @@ def held_out(data: Data, relevance: np.ndarray, rest: np.ndarray, variance: np.n
     factor = RESIDUAL_FACTOR * correction * ratio ** (count / (count + np.where(ratio > 1, *PRIOR_PAIRS)))
     if variance is None:
         return factor
-    direct = steps_variance(data, squares * sampled, alike, missing, share) / np.maximum(variance.mean(axis=1), 1e-300)
+    direct = compute_error_variance(data, squares * sampled, alike, missing, share)
+    direct /= np.maximum(variance.mean(axis=1), 1e-300)
     two_valued = np.isin(np.abs(data.odd), (0, 1)).all(axis=1)
     return np.where(two_valued, direct**HELD_OUT_SHARE * factor ** (1 - HELD_OUT_SHARE), factor)
 
@@ -544,7 +543,7 @@ def count_missing(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return alike, np.maximum(1 - alike.sum(axis=1) / counts, 0), share
 
 
-def steps_variance(data: Data, squares: np.ndarray, alike, missing, share) -> np.ndarray:
+def compute_error_variance(data: Data, squares: np.ndarray, alike, missing, share) -> np.ndarray:
     """Return the variance (n,) of scores by squared errors at pairs (n, m), assumed independent, with `count_missing`.
 
     A score is the mean over sizes of a feature's slopes over the pairs; errors are those of pairs not evaluated.
@@ -558,9 +557,9 @@ def steps_variance(data: Data, squares: np.ndarray, alike, missing, share) -> np
     return (1 - d / m) ** 2.5 * by_size.sum(axis=1)
 
 
-def _predict_errors(data: Data, kept, out, relevance, rest, bent: Extra) -> tuple[np.ndarray, np.ndarray]:
+def _predict_errors(data: Data, kept, out, relevance, rest, curve: Extra) -> tuple[np.ndarray, np.ndarray]:
     """Return squared errors at the pairs `out` and their variances, predicted from pairs `kept`, (n, len(out))."""
-    matrix = fitting.add_rest(fitting.correlation(data.rows, relevance) + bent.covariance, data, rest)
+    matrix = fitting.add_rest(fitting.compute_correlation(data.rows, relevance) + curve.covariance, data, rest)
     white, cross, _ = fitting.whiten(matrix[:, kept[:, None], kept], data.odd[:, kept], matrix[:, kept[:, None], out])
     variance = np.diagonal(matrix, axis1=1, axis2=2)[:, out] - (cross**2).sum(axis=2)
     scale = (white**2).mean(axis=1, keepdims=True) + 1e-300
