@@ -135,8 +135,8 @@ def compute_rest_weights(rows: np.ndarray) -> np.ndarray:
 
 
 def compute_variance_parts(d: int) -> np.ndarray:
-    """Variance of a Shapley value when every pair is independent with variance 1: its parts (d,) by the sizes, from 1,
-    of the coalitions with the feature."""
+    """Return parts (d,) of a Shapley value's variance if all pairs are independent with variance 1: one per size, from
+    1, of the coalitions with the feature."""
     others = np.arange(d)
     counts = log_factorial(d - 1) - log_factorial(others) - log_factorial(d - 1 - others)
     return 4 / d**2 * np.exp(-counts)
@@ -173,7 +173,7 @@ class Data:
 
     @property
     def lean(self) -> np.ndarray:
-        """Distance of sizes from half of the features, (n, m), from 0 to 1."""
+        """Distance of sizes from half of the features, relative to that half, (n, m)."""
         return np.abs(self.rows.sum(axis=2)) / self.rows.shape[2]
 
     @property
@@ -200,7 +200,7 @@ class Extra:
 
     @property
     def covariance(self) -> np.ndarray:
-        """Of the pairs, (n, m, m)."""
+        """Prior covariance of the pairs, (n, m, m)."""
         return self.values @ self.values.swapaxes(1, 2)
 
 
@@ -216,22 +216,22 @@ class Fit:
     other_variance: np.ndarray
 
     def penalise(self, penalty: float) -> "Fit":
-        """Return the same with a larger criterion."""
+        """Return the fit with a larger criterion."""
         return dataclasses.replace(self, criterion=self.criterion + penalty)
 
     def widen(self, factor: np.ndarray) -> "Fit":
-        """Return the same with variances times a factor (n,), and with half of the differences between scores."""
+        """Return the fit with variances times a factor (n,), and half of the differences of their logarithms."""
         own, others = compress(self.variance), compress(self.other_variance)
         return dataclasses.replace(self, variance=own, other_variance=others).scale(factor)
 
     def scale(self, factor: np.ndarray) -> "Fit":
-        """Return the same with variances times a factor (n,)."""
+        """Return the fit with variances times a factor (n,)."""
         wider, others = self.variance * factor[:, None], self.other_variance * factor[:, None, None]
         return dataclasses.replace(self, variance=wider, other_variance=others)
 
 
 def compress(variance: np.ndarray) -> np.ndarray:
-    """Return variances (..., d) of the same mean in proportion to their roots."""
+    """Return variances (..., d) in proportion to their square roots, with the same mean."""
     root = np.sqrt(variance)
     return root * variance.mean(axis=-1, keepdims=True) / np.maximum(root.mean(axis=-1, keepdims=True), 1e-300)
 

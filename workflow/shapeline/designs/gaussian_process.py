@@ -45,17 +45,17 @@ POOLED_PAIRS = 3  # weight of the squared error of all sizes, in pairs, in that 
 
 @dataclass(frozen=True, eq=False)
 class ReadOut:
-    """scores (n, d) and their posterior standard deviations, uncertainty (n, d), NaN where too few tell."""
+    """Scores (n, d) and their posterior standard deviations, standard_error (n, d), NaN for too few coalitions."""
 
     scores: np.ndarray
     standard_error: np.ndarray
 
 
 def read_out(masks: np.ndarray, values: np.ndarray) -> ReadOut:
-    """Shapley values with their uncertainty, relevances chosen for each instance by the likelihood of its values.
+    """Return Shapley values and standard errors; the likelihood of an instance's values selects its relevances.
 
     masks: (K, d) bool, or (n, K, d) a sample per instance, of `draw_pairs`, in any order; values: (n, K). Scores sum to
-    v(N) - v(empty); exact with uncertainty 0 where all coalitions are given, and where the values are linear.
+    v(N) - v(empty); they are exact, with standard error 0, given all coalitions, and where the values are linear.
     """
     masks, values = np.asarray(masks), np.asarray(values, dtype=np.float64)
     masks = masks[None] if masks.ndim == 2 else masks
@@ -85,7 +85,7 @@ def _refuse_many(count: int, d: int) -> None:
 
 
 def _check_number(count: int, d: int) -> None:
-    """Refuse too many coalitions, and warn of so few that some features are in none of their own."""
+    """Refuse too many coalitions, and warn of too few to distinguish all features."""
     _refuse_many(count, d)
     if count < min(2 * d, 2 ** min(d, 31)):
         few = f"gp_shapley: {count} evaluations do not tell all {d} features apart, and some have equal scores"
@@ -93,12 +93,13 @@ def _check_number(count: int, d: int) -> None:
 
 
 def _rescale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values (n, K) over the powers of 2 that bring them near 1, so that no square overflows; the exponents (n, 1)."""
+    """Return values (n, K) over powers of 2 that bring them near 1, as squares may overflow, and exponents (n, 1)."""
     power = np.frexp(np.abs(values).max(axis=1, keepdims=True))[1]
     return np.ldexp(values, -power), power
 
 
 def _read_block(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return scores and standard errors (n, d) of a block of instances."""
     pairs = find_pairs(masks)
     rows = np.broadcast_to(pairs.rows, (len(values), *pairs.rows.shape[1:]))
     odd, noise = pairs.odd(values)
@@ -150,7 +151,7 @@ def read_outputs(masks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _fit_outputs(rows: np.ndarray, odd: np.ndarray, noise, rough) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and variances (q, d) of the outputs odd[1:], the first being their sum; rough (1 + q,): their rounding."""
+    """Return scores and variances (q, d) of the outputs odd[1:]; odd[0]: their sum; rough (1 + q,): rounding errors."""
     size = np.abs(odd).max(axis=1, keepdims=True)
     size = np.where(size > 0, size, 1.0)
     rough = rough[:, None] / size
@@ -202,7 +203,7 @@ def fit_mixture(data: Data) -> Fit:
 
 
 def _select_reaches(data: Data, reaches: list, few: bool) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Relevances and rest of every reach where the pairs are few, else of the best, with what sizes share."""
+    """Return relevances and rest of every reach if the pairs are few, else of the best, with a variance of sizes."""
     return [reach[:2] for reach in reaches] if few else [fitting.fit_sizes(data, *fitting.select_best(reaches))]
 
 
@@ -224,12 +225,11 @@ def fit_learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.
 def prefer_linear(
     rows: np.ndarray, odd: np.ndarray, rough: np.ndarray, scores: np.ndarray, variance: np.ndarray, together=False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a fit's scores and variances, or the linear game's and 0 where one meets all the values to rounding.
+    """Return a fit's scores and variances, or those of the linear game and 0 if it equals all values up to rounding.
 
-    Where the pairs are few the likelihood cannot tell bends from noise: the linear fit, which is the mean of the
-    marginal contributions at both ends, then has a share in the scores; and the variances are NaN, for what such pairs
-    say of their own error held 57 to 93 % of the scores on seven games. together: of outputs of one sample, whose
-    scores are linear only where all are.
+    With few pairs the likelihood cannot distinguish nonlinearity from noise. The linear fit, the mean of the marginal
+    contributions at both ends, then has a share in the scores, and the variances are NaN, as intervals of nominal 95 %
+    covered 57 to 93 % of the scores on seven games. together: for outputs of one sample, all linear or none.
     """
     _, m, d = rows.shape
     if m < d:
@@ -247,8 +247,8 @@ def prefer_linear(
 
 
 def compute_jump_variance(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray) -> np.ndarray:
-    """Return a least variance (n,) of scores where all pairs but the ends are linear and the ends jump, and of games of
-    two values: by the rule of succession, one of m + 1 pairs that are not evaluated jumps by as much.
+    """Return a minimum variance (n,) of scores if all pairs but the ends are linear and the ends jump, and of games of
+    two values: by the rule of succession, one in m + 1 of the pairs not evaluated jumps by as much.
 
     Coalitions that jump share the presence and absence of some features: of k, the coalitions are one of 2^k, and the
     squared Shapley values sum to 2 pi / 4^k times the squared jump (Stirling, half of the features present).
@@ -261,7 +261,7 @@ def compute_jump_variance(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray) 
 
 
 def _fit_linear(rows: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Slopes (n, d) of the linear fits of odd parts (n, m), and the largest deviations (n,); one set of rows or n."""
+    """Return slopes (n, d) of linear fits to odd parts (n, m), and largest deviations (n,); rows: one set or n."""
     _, m, d = rows.shape
     normal = rows.swapaxes(1, 2) @ rows
     normal[:, np.arange(d), np.arange(d)] += 1e-12 * m  # keeps it regular; no more than rounding where it is
@@ -270,7 +270,7 @@ def _fit_linear(rows: np.ndarray, odd: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def gp_pairs(d: int, budget: int, seed: int = 0) -> Design:
-    """The coalitions of `draw_pairs`, whose readout follows from the values: `read_stack` has it, the design none."""
+    """Return the design of `draw_pairs`, without a readout, which `read_stack` derives from the values."""
     masks = draw_pairs(d, budget, seed)
     _refuse_many(len(masks), d)
     return defer_readout(masks)
