@@ -13,7 +13,7 @@ import numpy as np
 from shapeline.datasets import loading
 from shapeline.datasets.sources import TEST, TRAIN, VALIDATION
 from shapeline.models import architectures, training
-from shapeline.papers.claims import wilson
+from shapeline.statistics.comparison import wilson
 
 
 def split_folds(count: int, folds: int) -> np.ndarray:
@@ -37,7 +37,7 @@ def main(folder: str, architecture: str, folds: str = "5") -> None:
         counts.append(measure_fold(dataset, architecture, split, seed))
         print(f"fold {seed + 1}: {counts[-1][0]:,} of {counts[-1][1]:,} correct", flush=True)
     correct, count = np.sum(counts, 0).tolist()
-    low, high = wilson(correct, count)
+    low, high = wilson(correct / count, count)
     print(f"{100 * correct / count:.2f} % ({100 * low:.2f} to {100 * high:.2f}) of {count:,}")
 
 

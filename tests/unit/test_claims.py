@@ -219,7 +219,7 @@ def test_claims_refer_to_configured_experiments(root):
 
 @pytest.mark.parametrize(("count", "of"), [(100, 110), (1, 40)])
 def test_wilsons_interval_is_scipys(count, of):
-    assert claims.wilson(count, of) == pytest.approx(stats.binomtest(count, of).proportion_ci(method="wilson"))
+    assert claims.wilson(count / of, of) == pytest.approx(stats.binomtest(count, of).proportion_ci(method="wilson"))
 
 
 def test_a_finding_on_a_subset_of_rows_reports_it(results):

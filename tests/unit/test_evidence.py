@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.lines import Line2D
 from scipy import stats
 
 from shapeline.report import criteria, elements, formatting, index
@@ -454,7 +455,10 @@ def test_cost_plane_has_a_panel_against_seconds(one):
     seconds = pd.Series({"dear": 0.5, "cheap": 2.0, "poor": math.nan, "free": 0.001})
     first, second = dots.cost_plane(one, rows, styles(one), seconds).axes
     assert "evaluations" in first.get_xlabel() and "seconds" in second.get_xlabel() and second.get_xscale() == "log"
-    named = [{text.get_text(): text.xy[0] for text in axes.texts if text.get_text()} for axes in (first, second)]
+    named = [
+        {name: line[0] for line, name in zip(map(Line2D.get_xdata, handles), names, strict=True)}
+        for handles, names in (axes.get_legend_handles_labels() for axes in (first, second))
+    ]
     assert named == [dict(one.evaluations), dict(seconds.dropna())]  # where poor spent unknown seconds
     line = max(second.lines, key=lambda each: len(each.get_xdata()))
     ahead = one.values.mean()["cheap"] <= one.values.mean()["dear"]

@@ -18,6 +18,7 @@ from shapeline.report.findings import find_equal_error
 from shapeline.report.formatting import interval, number, share
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import FAILS, HOLDS, UNDECIDED, compare_with_others, intervals, is_enough, verdict
+from shapeline.statistics.comparison import wilson
 
 UNTESTABLE = "not testable"
 
@@ -72,16 +73,9 @@ def require(condition: bool, reason: str) -> None:
 def has_accuracy(results: Results, claimed: float) -> Finding:
     """Check the model's test accuracy by its 95 % Wilson interval; undecided where it includes the claimed accuracy."""
     correct, rows = results.model_card.get("test_accuracy"), results.model_card["rows"]["test"]
-    low, high = wilson(round(correct * rows), rows)
+    low, high = wilson(round(correct * rows) / rows, rows)
     text = f"{share(correct)} ({share(low)} to {share(high)}) on {number(rows)}"
     return Finding(text, HOLDS if low >= claimed else FAILS if high < claimed else UNDECIDED)
-
-
-def wilson(count: int, total: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of the proportion count / total (Wilson 1927)."""
-    z, p = 1.959963985, count / total
-    middle, half = p + z**2 / (2 * total), z * math.sqrt(p * (1 - p) / total + z**2 / (4 * total**2))
-    return (middle - half) / (1 + z**2 / total), (middle + half) / (1 + z**2 / total)
 
 
 @check
@@ -189,7 +183,7 @@ def has_mostly_sign(results: Results, entry: str, feature: str, sign: int, least
     rows = experiment.select_scores(results.scores[entry], results.instances["instance"])
     signed = np.array([sign * row[names.index(feature)] > 0 for row in rows if row is not None])
     require(is_enough(len(signed)), f"too few scores of {entry}")
-    low, high = wilson(int(signed.sum()), len(signed))
+    low, high = wilson(signed.mean(), len(signed))
     text = f"{share(signed.mean())} ({share(low)} to {share(high)}) of {number(len(signed))}"
     return Finding(text, verdict(low, high, bar=least))
 

@@ -107,8 +107,6 @@ SIGNS = LinearSegmentedColormap.from_list("signs", [AGAINST, AGAINST_TINT, PAPER
 MAX_BANDS = 6  # curves; the bands of more curves overlap
 DARK_INK = ("digits", "mnist")  # sources whose images store ink as bright
 CONTROL_DASHES = ((0, (1, 1.4)), (0, (4, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2, 1)))
-# Keeps a name legible in front of a line. Outlined letters would be a path each, 20 kB per name.
-PLATE = {"boxstyle": "square,pad=0.05", "facecolor": PAPER, "edgecolor": "none", "alpha": 0.8}
 DASHES = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
 

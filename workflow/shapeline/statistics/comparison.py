@@ -72,7 +72,10 @@ def _bound_intervals(table: pd.DataFrame, values: np.ndarray) -> pd.DataFrame:
     within = (np.nanmin(values, axis=0) >= least) & (np.nanmax(values, axis=0) <= most)
     least, most = least.where(within, -np.inf), most.where(within, np.inf)
     binary = ((values == 0) | (values == 1) | np.isnan(values)).all(axis=0) & (least == 0) & (most == 1)
-    low, high = (np.where(binary, end, table[name]) for end, name in zip(_wilson(table), ("low", "high"), strict=True))
+    low, high = (
+        np.where(binary, end, table[name])
+        for end, name in zip(wilson(table["mean"], table["n"]), ("low", "high"), strict=True)
+    )
     missing = table["low"].isna()  # for one instance
     return table.assign(
         low=pd.Series(low, table.index).clip(lower=least).mask(missing),
@@ -80,9 +83,8 @@ def _bound_intervals(table: pd.DataFrame, values: np.ndarray) -> pd.DataFrame:
     )
 
 
-def _wilson(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Return the ends of Wilson's score interval of shares `mean` of `n`."""
-    share, count = table["mean"], table["n"]
+def wilson(share: pd.Series | float, count: pd.Series | int) -> tuple:
+    """Return the ends of Wilson's 95 % score interval of a share of a count (Wilson 1927)."""
     middle = (share + Z95**2 / (2 * count)) / (1 + Z95**2 / count)
-    half = Z95 / (1 + Z95**2 / count) * np.sqrt((share * (1 - share)).clip(lower=0) / count + Z95**2 / (4 * count**2))
+    half = Z95 / (1 + Z95**2 / count) * np.sqrt(np.maximum(share * (1 - share), 0) / count + Z95**2 / (4 * count**2))
     return np.minimum(middle - half, share), np.maximum(middle + half, share)  # against rounding

@@ -107,10 +107,10 @@ def cost_plane(
     shown = [index for index, drawn in enumerate(panels) if len(drawn)]
     if not shown:
         return None
-    drawing = Figure(figsize=(WIDTH, 4.2 * len(shown)), layout="constrained")
+    drawing = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     sign = 1 if answer.criterion.better == "higher" else -1
     what = answer.criterion.title.split(": ")[-1]
-    every = drawing.subplots(len(shown), squeeze=False)[:, 0]
+    every = drawing.subplots(1, len(shown), squeeze=False, sharey=True)[0]
     for axes, index in zip(every, shown, strict=True):
         drawn, spent = panels[index], spent_on[index].reindex(panels[index].index).to_numpy(float)
         if index == 0:
@@ -128,9 +128,8 @@ def cost_plane(
         for across, (entry, row) in zip(spent, drawn.iterrows(), strict=True):
             lines.draw_point(axes, across, row, styles[entry])
         lines.hide_small_ticks(axes)
-        axes.set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.criterion.better} is better")
-    for axes, index in zip(every, shown, strict=True):  # after drawing, since names are placed in the final layout
-        lines.name_points(axes, spent_on[index].reindex(panels[index].index).to_numpy(float), panels[index], styles)
+    every[0].set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.criterion.better} is better")
+    lines.add_legend(drawing, max(every, key=lambda axes: len(axes.get_legend_handles_labels()[0])), "")
     return drawing
 
 

@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from shapeline.report.colours import FAINT, INK, MIDDLE, PALE, QUIET
-from shapeline.report.elements import MAX_BANDS, PLATE, WIDTH, Style, mark_method, place_parts, styled, wrap_name
+from shapeline.report.colours import FAINT, INK, MIDDLE, QUIET
+from shapeline.report.elements import MAX_BANDS, WIDTH, Style, mark_method, styled, wrap_name
 from shapeline.report.experiment import scalars, select_ceiling
 from shapeline.report.formatting import number
 
@@ -78,14 +78,14 @@ def error_by_cost(
         _draw_marker_line(axes, across, text, index)
     hide_small_ticks(axes)
     axes.set_ylabel(f"RMSE to {exact or 'the exact values'} ({unit})")
-    name_points(axes, spent, rows, styles)
+    add_legend(drawing, axes, "")
     return drawing
 
 
 def draw_point(axes: Axes, across: float, row: pd.Series, style: Style) -> None:
     """Draw a mean with its interval at its cost; row: of a method, whose name is the row's name."""
     bar = axes.plot([across, across], [row["low"], row["high"]], color=style.colour, linewidth=1.8)
-    dot = axes.plot(across, row["mean"], markersize=7.5, **style.dot)
+    dot = axes.plot(across, row["mean"], markersize=7.5, label=row.name, **style.dot)
     mark_method(row.name, *bar, *dot)
 
 
@@ -114,46 +114,6 @@ def _draw_marker_line(axes: Axes, across: float, text: str, row: int) -> None:
     axes.annotate(text, (across, 1), **index, ha="right", va="top", fontsize=8, color=QUIET)
 
 
-def name_points(
-    axes: Axes, across: np.ndarray, rows: pd.DataFrame, styles: Mapping[str, Style], spans: np.ndarray | None = None
-) -> None:
-    """Write each name beside its point so that it covers no point, bar or name; spans: ends (n, 2) of bars."""
-    place_parts(axes.figure)  # pixel coordinates are known only after layout
-    axes.get_xlim(), axes.get_ylim()  # forces the limits to be computed
-    low, middle, high = (
-        axes.transData.transform(np.column_stack([across, rows[key]])) for key in ("low", "mean", "high")
-    )
-    frame = axes.get_window_extent()
-    occupied = [(x - 7, y - 7, x + 7, y + 7) for x, y in middle]
-    occupied += [(x - 2, bottom, x + 2, top) for (x, bottom), (_, top) in zip(low, high, strict=True)]
-    for span, (_, y) in zip(spans if spans is not None else (), middle, strict=False):
-        if np.isfinite(span).all():
-            (left, _), (right, _) = axes.transData.transform(np.column_stack([span, [axes.get_ylim()[0]] * 2]))
-            occupied.append((left - 2, y - 2, right + 2, y + 2))
-    occupied += [text.get_window_extent().extents for text in axes.texts]
-    offsets = [(8, 0), (-8, 0), (0, 10), (0, -10)]
-    offsets += [(side * 9, step) for step in (10, -10, 20, -20, 30, -30, 42, -42, 56, -56) for side in (1, -1)]
-    points = axes.figure.dpi / 72  # pixels each
-    for index in np.lexsort([-middle[:, 1], middle[:, 0]]):
-        entry, point = rows.index[index], (across[index], rows["mean"].iloc[index])
-        style = {"va": "center", "fontsize": 9, "color": styles[entry].ink, "bbox": PLATE}
-        text = axes.annotate(entry, point, xytext=(0, 0), textcoords="offset points", ha="left", **style)
-        mark_method(entry, text)
-        extent = text.get_window_extent()  # at its point; other positions are shifts of it
-        for right, above in offsets:
-            x0 = extent.x0 + right * points - extent.width * (0 if right > 0 else 1 if right < 0 else 0.5)
-            y0 = extent.y0 + above * points
-            x1, y1 = x0 + extent.width, y0 + extent.height
-            fits = frame.x0 <= x0 and x1 <= frame.x1 and frame.y0 <= y0 and y1 <= frame.y1
-            if fits and all(x1 < left or x0 > r or y1 < low - 1 or y0 > high + 1 for left, low, r, high in occupied):
-                break
-        text.set(position=(right, above), ha="left" if right > 0 else "right" if right < 0 else "center")
-        occupied.append((x0, y0, x1, y1))
-        if abs(above) > 10:
-            leader = {"arrowstyle": "-", "color": PALE, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 4}
-            axes.annotate("", point, xytext=(right, above), textcoords="offset points", arrowprops=leader)
-
-
 BEST = "optimal order"
 BEST_DASH = (0, (1, 1))
 PANELS = {
@@ -167,30 +127,35 @@ PANELS = {
 
 
 @styled
-def curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
-    """Draw deletion and insertion curves of all methods, with bands where methods are few; None without a curve."""
-    quantities = [name for name in PANELS if (frame["statistic"] == name).any()]
+def curves(
+    frame: pd.DataFrame,
+    styles: Mapping[str, Style],
+    panels: Mapping[str, tuple[str, str, str]] = PANELS,
+    area: str = "auc",
+    scale: float = 100,
+) -> Figure | None:
+    """Draw curves of all methods, a panel per statistic, with bands where methods are few; None without a curve."""
+    quantities = [name for name in panels if frame.loc[frame["statistic"] == name, "mean"].notna().any()]
     if not quantities:
         return None
-    entries = order_best_first(frame, styles, f"{quantities[0]}_auc", highest=quantities[0] == "insertion")
+    entries = order_best_first(frame, styles, f"{quantities[0]}_{area}", highest=quantities[0] == "insertion")
     drawing = Figure(figsize=(WIDTH, 4.6), layout="constrained")
-    panels = drawing.subplots(1, len(quantities), squeeze=False)[0]
-    for axes, statistic in zip(panels, quantities, strict=True):
-        title, across, up = PANELS[statistic]
+    for axes, statistic in zip(drawing.subplots(1, len(quantities), squeeze=False)[0], quantities, strict=True):
+        title, across, up = panels[statistic]
         for entry in entries:
             band = 0.12 if len(entries) <= MAX_BANDS else 0.0
-            draw_curve(axes, select_line(frame, statistic, entry), styles[entry], entry, band)
+            draw_curve(axes, select_line(frame, statistic, entry), styles[entry], entry, band, scale)
         best = select_ceiling(frame, statistic)
         if len(best):
-            axes.plot(100 * best["x"], best["mean"], color=INK, linestyle=BEST_DASH, linewidth=1.2, label=BEST)
+            axes.plot(scale * best["x"], best["mean"], color=INK, linestyle=BEST_DASH, linewidth=1.2, label=BEST)
         axes.set(title=title, xlabel=across, ylabel=up)
         axes.margins(x=0.02)
-    add_legend(drawing, panels[0], "best AUC first")
+    add_legend(drawing, drawing.axes[0], f"best {area.replace('auc', 'AUC')} first")
     return drawing
 
 
 def add_legend(drawing: Figure, axes: Axes, title: str) -> None:
-    """Add the legend of curves in these axes to the right of a figure."""
+    """Add the legend of curves or points in these axes to the right of a figure."""
     place = {"loc": "outside right upper", "alignment": "left", "handlelength": 3.2, "labelspacing": 0.7}
     drawing.legend(*axes.get_legend_handles_labels(), title=title, **place)
 
@@ -228,14 +193,12 @@ def select_line(frame: pd.DataFrame, statistic: str, entry: str) -> pd.DataFrame
     return frame[(frame["statistic"] == statistic) & (frame["method"] == entry)].sort_values("x")
 
 
-def draw_curve(
-    axes: Axes, line: pd.DataFrame, style: Style, entry: str, band: float, scale: float = 100, reach: bool = True
-) -> None:
-    """Draw a curve over x times scale with a band of this opacity; reach: whether axes include an undrawn interval."""
+def draw_curve(axes: Axes, line: pd.DataFrame, style: Style, entry: str, band: float, scale: float = 100) -> None:
+    """Draw a curve over x times scale with a band of this opacity; axes include an undrawn interval."""
     across = scale * line["x"]
     if band:
         axes.fill_between(across, line["low"], line["high"], color=style.colour, alpha=band, linewidth=0)
-    elif reach:
+    else:
         axes.update_datalim(np.column_stack([np.tile(across, 2), np.concatenate([line["low"], line["high"]])]))
     every = max(1, len(line) // 8)
     mark_method(entry, *axes.plot(across, line["mean"], markersize=4.5, markevery=every, label=entry, **style.curve))

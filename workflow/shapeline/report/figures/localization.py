@@ -12,11 +12,11 @@ from shapeline.datasets import images as regions_module
 from shapeline.games import references
 from shapeline.report import experiment
 from shapeline.report.colours import FIRST, MIDDLE, QUIET, SECOND
-from shapeline.report.elements import HTML, MAX_BANDS, WIDTH, Style, figure, heading, join_parts, styled
+from shapeline.report.elements import HTML, WIDTH, Style, figure, heading, join_parts, styled
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.dots import Panel, draw_dots
-from shapeline.report.figures.lines import add_legend, draw_curve, name_points, select_line
+from shapeline.report.figures.lines import add_legend, curves
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, share
 
@@ -47,21 +47,13 @@ def dots(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
 @styled
 def ablation_curves(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
     """Draw the remaining share of logit and probability against the number of removed features, a panel each."""
-    present = [name for name in OUTPUTS if frame.loc[frame["statistic"] == name, "mean"].notna().any()]
-    if not present:
-        return None
-    drawing = Figure(figsize=(WIDTH, 4.3), layout="constrained")
-    panels = drawing.subplots(1, len(present), squeeze=False)[0]
-    means = scalars(frame, f"{present[0]}_area")["mean"]
-    entries = sorted((entry for entry in styles if entry in means.index), key=lambda entry: means[entry])
-    for axes, statistic in zip(panels, present, strict=True):
-        for entry in entries:
-            line, band = select_line(frame, statistic, entry), 0.12 if len(entries) <= MAX_BANDS else 0.0
-            draw_curve(axes, line, styles[entry], entry, band, scale=1, reach=False)
-        axes.set(xscale="log", title=OUTPUTS[statistic], xlabel="positive features removed (k)")
+    panels = {
+        name: (title, "positive features removed (k)", "share of the whole image's") for name, title in OUTPUTS.items()
+    }
+    drawing = curves(frame, styles, panels, "area", 1)
+    for axes in drawing.axes if drawing else ():
+        axes.set_xscale("log")
         axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
-    panels[0].set_ylabel("share of the whole image's")
-    add_legend(drawing, panels[0], "steepest first")
     return drawing
 
 
@@ -127,12 +119,12 @@ def runtime_plane(
         axes.plot([across[index]] * 2, [row["low"], row["high"]], color=style.colour, linewidth=1.8)
         if np.isfinite(took["low"]):
             axes.plot([took["low"], took["high"]], [row["mean"]] * 2, color=style.colour, linewidth=1.8)
-        axes.plot(across[index], row["mean"], markersize=7.5, **style.dot)
+        axes.plot(across[index], row["mean"], markersize=7.5, label=entry, **style.dot)
     spans = time.loc[rows.index, ["low", "high"]].to_numpy(dtype=float)
     axes.set_xlim(np.nanmin([across, spans[:, 0]]) / 1.5, np.nanmax([across, spans[:, 1]]) * 2.5)
     axes.set_ylim(0, 1.12 * rows[["mean", "high"]].max(axis=None) or 1)
     axes.set(xlabel="seconds per image (logarithmic)", ylabel=title)
-    name_points(axes, across, rows, styles, spans)
+    add_legend(drawing, axes, "")
     return drawing
 
 

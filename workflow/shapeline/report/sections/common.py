@@ -1,7 +1,7 @@
 """Sections of every page: top, diagnostics, cost, deletion and insertion, error."""
 
 import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
@@ -45,24 +45,36 @@ def top(
     return HTML(f'<h1>{html.escape(title)}</h1>{above}{listed}<div class="key">{cells}</div>')
 
 
-def header(results: Results, cards: HTML | None = None, found: str = "") -> HTML:
-    """Return the top of the page; cards: the recommendations; found: the most important features, in a sentence."""
+def header(
+    results: Results,
+    cards: HTML | None = None,
+    found: str = "",
+    extra: Mapping[str, object] | None = None,
+    sentences: Sequence[str] | None = None,
+    answers: Answers = (),
+) -> HTML:
+    """Return the top of the page; cards: the recommendations; found: the most important features, in a sentence.
+
+    extra: further key figures; sentences: of a page with its own findings, in place of all others.
+    """
     headline, budget = findings.headline(results), results.settings.get("budget")
     accuracy, r2 = (headline[name] for name in ("accuracy", "r2"))
     facts = {
         "test accuracy": ("–" if accuracy is None else share(accuracy)) if results.model_card and r2 is None else None,
         "test R²": None if r2 is None else number(r2, 2),
         "instances explained": number(headline["instances"]),
+        **(extra or {}),
         "methods compared": number(len(results.entries)),
         "features (d)": number(results.d),
-        "budget (evaluations)": number(budget * results.d) if budget else None,
-        "evaluations": number(headline["evaluations"]),
+        "budget (evaluations)": number(budget * results.d) if budget and results.model_card else None,
+        "evaluations": number(headline["evaluations"]) if results.model_card else None,
         "failed rows": number(headline["failures"]),
     }
-    reason = [] if cards else [_explain_missing_recommendation(headline["instances"])]
-    meant = explain_unit(results.value_unit) if results.model_card else ""
-    sentences = [*reason, *filter(None, [found, meant]), *findings.headlines(results, bool(cards))]
-    return top(headline["title"], (), sentences, facts, cards)
+    if sentences is None:
+        reason = [] if cards else [_explain_missing_recommendation(headline["instances"])]
+        meant = explain_unit(results.value_unit) if results.model_card else ""
+        sentences = [*reason, *filter(None, [found, meant]), *findings.headlines(results, bool(cards))]
+    return top(headline["title"], answers, sentences, facts, cards)
 
 
 def _explain_missing_recommendation(instances: int) -> str:

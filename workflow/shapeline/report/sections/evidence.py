@@ -46,16 +46,14 @@ def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
 
 
 def _write_card(answer: Evidence, results: Results) -> str:
-    advice = answer.first(results)
-    lines = [("need", answer.criterion.need or answer.criterion.title)]
-    if advice is None:
-        lines.append(("method", "no method fits the budget"))
-    else:
-        if changed := robustness.changes(answer, results):
-            lines.append(("change", f"⚠ Not robust: {join_names(changed)}."))
+    advice, [(need, verdict, cost)] = answer.first(results), verdicts([answer], results)
+    lines = [("need", need)]
+    if advice is not None:
+        changed = robustness.changes(answer, results)
+        lines += [("change", f"⚠ Not robust: {join_names(changed)}.")] if changed else []
         lines += [("", "No method fits the budget.")] * (answer.within(results) is None)
-        lines.append(("method", name_verdict(advice)))
-        lines += [("cost", f"{_format_cost(answer, advice.entry)} per instance")] * bool(advice.entry)
+    lines += [("method", verdict), *[("cost", cost)] * bool(cost)]
+    if advice is not None:
         lines += [("", text) for text in _list_evidence(answer, advice, results)]
         lines += [("", text) for text in _describe_warnings(results, advice.entry)]
     lines_html = "".join(f'<p class="{kind}">{html.escape(text)}</p>' for kind, text in lines)

@@ -43,21 +43,12 @@ def seconds_per_image(results: Results) -> pd.DataFrame:
 
 def header(results: Results, truth: np.ndarray | None, cards: HTML | None = None) -> HTML:
     """Return the top of the page: title, recommended methods, other findings, key figures."""
-    headline = findings.headline(results)
     regions = {}
     if truth is not None:
         with_truth = truth.any(axis=(1, 2))
-        regions["with a true region"] = number(experiment.find_ids(results.instances)[with_truth].nunique())
+        regions["images with a true region"] = number(experiment.find_ids(results.instances)[with_truth].nunique())
         regions |= {"true pixels in them": share(truth[with_truth].mean())} if with_truth.any() else {}
-    facts = {
-        "test accuracy": None if headline["accuracy"] is None else share(headline["accuracy"]),
-        "images explained": number(headline["instances"]),
-        **regions,
-        "methods compared": number(len(results.entries)),
-        "features (d)": number(results.d),
-        "failed rows": number(headline["failures"]),
-    }
-    return common.top(headline["title"], (), sentences(results, bool(cards)), facts, cards)
+    return common.header(results, cards, extra=regions, sentences=sentences(results, bool(cards)))
 
 
 def sentences(results: Results, advised: bool = False) -> list[str]:

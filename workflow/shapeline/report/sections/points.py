@@ -23,7 +23,7 @@ from shapeline.report.elements import HTML, NARROW, figure, heading, join_parts,
 from shapeline.report.experiment import Results
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.score_maps import Tile
-from shapeline.report.formatting import number, share
+from shapeline.report.formatting import number
 from shapeline.report.sections import common, images, method_agreement
 
 three_digits = functools.partial(number, decimals=3)  # of cosines
@@ -70,22 +70,11 @@ def sparse_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 def header(results: Results, cards: HTML | None = None) -> HTML:
     """Return the top of the page: recommendations (cards) where a metric ranks the measures, findings, key figures."""
-    headline, card = findings.headline(results), results.model_card
     sizes = experiment.count_rows(results.dataset_card)
-    rows = sizes.get("train", 0) if card else sum(sizes.values())
-    n_measures = len(list_data_entries(results))
-    facts = {
-        "instances explained": number(headline["instances"]),
-        "labelled rows": number(rows),
-        "features (d)": number(results.d),
-        "measures from data": number(n_measures),
-        "other methods": number(len(results.entries) - n_measures) if card else None,
-        "test accuracy": None if headline["accuracy"] is None else share(headline["accuracy"]),
-        "test R²": None if headline["r2"] is None else number(headline["r2"], 2),
-        "failed rows": number(headline["failures"]),
-    }
-    answers = () if cards else _describe_costs(results)
-    return common.top(headline["title"], answers, sentences(results, rows, bool(cards)), facts, cards)
+    rows = sizes.get("train", 0) if results.model_card else sum(sizes.values())
+    extra = {"labelled rows": number(rows), "measures from data": number(len(list_data_entries(results)))}
+    told = sentences(results, rows, bool(cards))
+    return common.header(results, cards, "", extra, told, () if cards else _describe_costs(results))
 
 
 def _describe_costs(results: Results) -> list[tuple[str, str]]:
