@@ -14,12 +14,12 @@ from shapeline.workflow import job_code, runs
 
 settings, wildcards, options = snakemake.params.settings, snakemake.wildcards, snakemake.resources
 entry = runs.split_entry(wildcards.method)[0]  # a randomised model has the samples of the trained one
-given = parse(settings), entry, snakemake.input, device
+given = parse(settings), entry, snakemake.input, device, options.store
 if settings.get("game") or settings.get("prompts"):  # by name, so that an edit of its code re-runs no other job
     module = "attribution.game_job:GameJob" if settings.get("game") else "generation.prompt_job:PromptJob"
-    job = sources.resolve(f"shapeline.{module}").function(*given, options.store)
+    job = sources.resolve(f"shapeline.{module}").function(*given)
 else:
-    job = AttributionJob(*given, by_graph, options.store, job_code.list_value_code if options.values else None)
+    job = AttributionJob(*given, by_graph, job_code.list_value_code if options.values else None)
 found = job.explain_shard(int(wildcards.shard), int(wildcards.shards), options.on_error, job_environment.progress)
 shard_of = f"{wildcards.shard} of {wildcards.shards}"
 place = {"experiment": wildcards.experiment, "label": wildcards.method, "shard": shard_of, "rows": found.keys}

@@ -5,7 +5,7 @@ import os
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +34,8 @@ PLACEHOLDER = "..."
 EVALUATIONS = 32
 
 
-@dataclass(repr=False, eq=False)
-class PromptExplanation:
+@dataclass(repr=False, eq=False, kw_only=True)
+class PromptExplanation(estimates.Estimate):
     """Scores of the d parts of a prompt for an answer of T tokens, in nats of log-probability.
 
     Attributes
@@ -66,22 +66,11 @@ class PromptExplanation:
     parts: tuple[str, ...]
     answer: str
     answer_tokens: tuple[str, ...]
-    scores: np.ndarray
-    standard_error: np.ndarray | None
-    tokens: np.ndarray | None
-    value_full: float
-    value_empty: float
-    method: str
-    evaluations: int
-    seconds: float
-    masks: np.ndarray = field(repr=False)
-    values: np.ndarray = field(repr=False)
-    game: PromptGame = field(repr=False)
+    game: PromptGame
     contrast: str | None = None
     removal: str = "delete"
     value: str = "sum"
     is_own_answer: bool = False
-    warning: str | None = None
 
     def __len__(self) -> int:
         return len(self.parts)

@@ -77,15 +77,26 @@ log = logging.getLogger("shapeline")
 
 
 @dataclass(frozen=True)
-class AttributionJob:
-    """A method's settings, name and input files, how models run, and the folder of the row store, "" without one."""
+class Job:
+    """A method's settings, name and input files, its device, and the folder of the row store, "" without one."""
 
     settings: AttributionSettings
     entry: str
     files: Any
     device: str
-    by_graph: bool = False
     store: str = ""
+
+    def join(self, rows: pd.DataFrame, keys: list[str]) -> "Result":
+        """Return the result of a job without data."""
+        context = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
+        return Result(rows, context, keys)
+
+
+@dataclass(frozen=True)
+class AttributionJob(Job):
+    """A job of a method on a model's data or on labelled points; by_graph: by the model's graph."""
+
+    by_graph: bool = False
     value_code: Callable[[str, str], list[str]] | None = None
 
     def explain_shard(self, index: int, count: int, on_error: str, progress: Callable[[int], Callable]) -> "Result":

@@ -14,8 +14,7 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.attribution import game_values
-from shapeline.attribution.attribution_job import Result
-from shapeline.attribution.context import AttributionSettings, ExplanationContext
+from shapeline.attribution.attribution_job import Job, Result
 from shapeline.attribution.explanation import Explanation, build_rows
 from shapeline.attribution.game_values import SLOW_SECONDS, WHERE, ValueRows
 from shapeline.attribution.row_store import Table, digest, digest_file
@@ -154,14 +153,8 @@ def _make_logger() -> Callable[[int, int], None]:
 
 
 @dataclass(frozen=True)
-class GameJob:
-    """A job of a method on games, with the fields of an AttributionJob."""
-
-    settings: AttributionSettings
-    entry: str
-    files: Any
-    device: str
-    store: str = ""
+class GameJob(Job):
+    """A job of a method on games."""
 
     def evaluate_shard(self, path: str, index: int, count: int, on_error: str, metadata: dict) -> None:
         """Evaluate part `index` of the method's next coalitions, which depend on the files of earlier rounds."""
@@ -209,8 +202,7 @@ class GameJob:
                 frames += [self._build_rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
             log.info("%d coalitions, %d of them found", values.evaluations, values.reused)
         rows = pd.concat(frames, ignore_index=True).assign(training_seed=0, randomised_layers=None)
-        context = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
-        return Result(rows.sort_values(scores.KEYS, ignore_index=True), context, keys)
+        return self.join(rows.sort_values(scores.KEYS, ignore_index=True), keys)
 
     def _build_rows(self, game: NamedGame, values: Values, repeat: int, on_error: str) -> pd.DataFrame:
         """Return the rows of one repeat; seconds include its evaluations and its estimator."""

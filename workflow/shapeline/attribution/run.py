@@ -26,21 +26,16 @@ from shapeline.methods import registry
 from shapeline.methods.settings import MethodSettings, Size
 
 
-@dataclass(frozen=True)
-class Moment:
-    """A reading of the wall clock and of the processor time of this process, in seconds."""
+def start_clock() -> Callable[[bool], float]:
+    """Return a function that returns the seconds since this call: processor time, if it is less and no GPU or server
+    computes (its argument)."""
+    wall, processor = time.perf_counter(), time.process_time()
 
-    wall: float
-    processor: float
+    def measure(runs_elsewhere: bool) -> float:
+        seconds = time.perf_counter() - wall
+        return seconds if runs_elsewhere else min(seconds, time.process_time() - processor)
 
-    def elapsed(self, runs_elsewhere: bool) -> float:
-        """Return the seconds since this reading: processor time if it is less and no GPU or server computes."""
-        wall = time.perf_counter() - self.wall
-        return wall if runs_elsewhere else min(wall, time.process_time() - self.processor)
-
-
-def read_clock() -> Moment:
-    return Moment(time.perf_counter(), time.process_time())
+    return measure
 
 
 @contextlib.contextmanager
@@ -132,7 +127,7 @@ def attribute(
     game: Game, inputs: np.ndarray, targets: np.ndarray, method: MethodSettings, options: Options | None = None
 ) -> list[Explanation]:
     """Return an Explanation of inputs (n, *input shape) and targets (n,) for each budget of the method."""
-    began, options = read_clock(), options or Options()
+    began, options = start_clock(), options or Options()
     results = [build_blank(len(inputs), game.features, targets) for _ in method.budgets]
     try:
         _check_method(method, game, options)
@@ -150,7 +145,7 @@ def attribute(
     if not designed:
         return results
     sampling = sample(method, game.features, designs, inputs, options.seed, sample_keys, options.outputs)
-    spent = np.full(len(inputs), began.elapsed(runs_elsewhere(game, options)) / max(len(inputs), 1))
+    spent = np.full(len(inputs), began(runs_elsewhere(game, options)) / max(len(inputs), 1))
     instances = inputs, targets, ids, sample_keys
     scorer = (None, {}) if designs else _scorer(method, game, options, spend)
     run = _Run(game, method, options, *instances, designed, spent, 0 * spent, sampling, *scorer)
@@ -257,7 +252,7 @@ def _explain_all(run: _Run) -> None:
 
 def _explain(run: _Run, positions: np.ndarray) -> Batch | Rounds:
     """Explain a chunk; if the method fails, explain its instances one by one to find those that fail."""
-    began, batch = read_clock(), run.sampling.select(positions)
+    began, batch = start_clock(), run.sampling.select(positions)
     try:
         with limit_time(run.options.time_limit):
             _explain_together(run, positions, batch, began)
@@ -274,7 +269,7 @@ def _explain(run: _Run, positions: np.ndarray) -> Batch | Rounds:
     return batch
 
 
-def _explain_together(run: _Run, positions: np.ndarray, batch: Batch | Rounds, began: Moment) -> None:
+def _explain_together(run: _Run, positions: np.ndarray, batch: Batch | Rounds, began: Callable[[bool], float]) -> None:
     with locate(run.ids[positions]):
         if isinstance(batch, Rounds):
             answer, full, empty = batch.explain(lambda rows, masks: _evaluate_among(run, positions, rows, masks))
@@ -285,9 +280,9 @@ def _explain_together(run: _Run, positions: np.ndarray, batch: Batch | Rounds, b
             if run.scorer is None:
                 answers = batch.read(values)
             else:
-                began = read_clock()  # the seconds of the ends do not count for the method
+                began = start_clock()  # the seconds of the ends do not count for the method
                 answers = [_run_scorer(run, positions)]
-        seconds = began.elapsed(runs_elsewhere(run.game, run.options))  # without the optimal orders below
+        seconds = began(runs_elsewhere(run.game, run.options))  # without the optimal orders below
         run.spent[positions] += seconds / len(positions)
         if run.method.method.exact:
             for position, orders in zip(positions, find_best_orders(batch.masks, values, run.game.value), strict=True):
@@ -350,10 +345,10 @@ def _evaluate(run: _Run, positions: np.ndarray, masks: np.ndarray) -> np.ndarray
         return _share_evaluations(run.game, inputs, masks, targets, sample_keys)
 
     def evaluate(rows: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, float]:
-        began = read_clock()
+        began = start_clock()
         with locate_input(rows):
             values = _share_evaluations(run.game, inputs[rows], missing, targets[rows], sample_keys[rows])
-        return values, began.elapsed(runs_elsewhere(run.game, run.options))
+        return values, began(runs_elsewhere(run.game, run.options))
 
     addresses = [run.options.addresses[position] for position in positions]
     values, reused, seconds = run.options.values.values(addresses, masks, evaluate)

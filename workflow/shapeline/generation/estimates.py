@@ -179,7 +179,7 @@ MODEL_METHODS = (*TOKEN_METHODS, CAPTUM_METHOD)  # methods that evaluate the mod
 Reader = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray | None]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Estimate:
     """The scores (d,), or (d, T) per token, of a prompt; standard_error of their shape or None; tokens (d, T) or None;
     values of the empty and the full coalition; the coalitions evaluated and their values; seconds; warning: for a

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from shapeline import scores
 from shapeline.attribution import game_values
-from shapeline.attribution.attribution_job import Result, select_shard
-from shapeline.attribution.context import AttributionSettings, ExplanationContext
+from shapeline.attribution.attribution_job import Job, Result, select_shard
 from shapeline.attribution.row_store import ADDRESS, Table, digest, digest_file
 from shapeline.datasets import folders
 from shapeline.datasets.sources import expand
@@ -150,14 +149,8 @@ def _compute_address(reader: Reader, played: PromptGame, answer: Answer) -> str:
 
 
 @dataclass(frozen=True)
-class PromptJob:
-    """A job of a method on prompts, with the fields of an AttributionJob."""
-
-    settings: AttributionSettings
-    entry: str
-    files: Any
-    device: str
-    store: str = ""
+class PromptJob(Job):
+    """A job of a method on prompts."""
 
     @cached_property
     def prompts(self) -> PromptSettings:
@@ -181,8 +174,7 @@ class PromptJob:
         rows_of_frames = [{name: frame.get(name) for name in scores.SCHEMA.names} for frame in frames]
         rows = pd.DataFrame(rows_of_frames, columns=scores.SCHEMA.names, dtype=object)
         rows = rows.sort_values(["instance", "repeat", "budget"], ignore_index=True)
-        context = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
-        return Result(rows, context, [build_value_key(reader.settings)])
+        return self.join(rows, [build_value_key(reader.settings)])
 
     def _build_row(self, played: PromptGame, row: Mapping, repeat: int, budget: Budget, on_error: str) -> dict:
         """Return the score row of a prompt, with the reason of a failure."""
