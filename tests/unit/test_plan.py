@@ -350,13 +350,13 @@ def test_a_damaged_card_or_notebook_is_named_with_the_remedy(default, tmp_path, 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_the_tables_of_a_framework_name_every_module_that_is_loaded_by_name(framework):
     from shapeline.games import execution
-    from shapeline.models import classifier, storage, training
+    from shapeline.models import classifier, training
 
     named = {execution.BACKENDS[framework], classifier.MODULES[framework]}
-    named |= {execution.BACKENDS["onnx"]} if framework in storage.EXPORTERS else set()
+    named |= {execution.BACKENDS["onnx"]} if framework in classifier.FRAMEWORKS else set()
     assert {job_code.MODEL_CODE[framework], *job_code.ENGINE_CODE[framework]} == named
     assert job_code.TRAINING[framework] == training.TRAINERS[framework]
-    assert job_code.EXPORT == {name: (module,) for name, module in storage.EXPORTERS.items()}
+    assert job_code.EXPORT == {name: (classifier.MODULES[name],) for name in classifier.FRAMEWORKS}
 
 
 def test_a_job_tracks_only_the_modules_of_its_framework(root, monkeypatch, default):

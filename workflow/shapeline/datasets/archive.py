@@ -48,42 +48,23 @@ class Limits(Strict):  # of an archive or a folder, and of the images in it; cho
         None, gt=0, le=MAX_PIXELS, description="Largest number of pixels of a stored image, in millions; 50 by default."
     )
 
-    def refuse_member(self, where: str, size: float) -> None:
-        """Raise ShapelineError for a member or file that is larger than allowed."""
-        if size > self.member * MB:
+    def refuse(self, where: object, key: str, size: float, limit: float | None = None) -> None:
+        """Raise ShapelineError for a size, in bytes or pixels, above the limit of a key, or above another limit."""
+        limit = getattr(self, key) if limit is None else limit
+        if size > limit * MB:
+            unit, enough = ("million pixels", MAX_PIXELS) if key == "pixels" else ("MB unpacked", math.inf)
+            enough = min(math.ceil(size / MB), enough)
             raise ShapelineError(
-                f"{where}: has {size / MB:,.1f} MB unpacked and the limit is {self.member:g}; set "
-                f"{_name_limit('member', size)}, or remove it."
+                f"{where}: has {size / MB:,.6g} {unit} and the limit is {limit:,.6g}; set limits: "
+                f"{{{key}: {enough:g}}} if you know where it is from, or remove it."
             )
-
-    def most(self, path: Path) -> float:
-        """Return the bytes that an archive may hold in all."""
-        return MB * self.total if self.total else max(MIN_TOTAL * MB, MAX_RATIO * path.stat().st_size)
 
     def refuse_total(self, path: Path, size: float) -> None:
         """Raise ShapelineError for an archive with a larger content than allowed."""
-        if size > (most := self.most(path)):
-            raise ShapelineError(
-                f"{path}: holds more than {most / MB:,.0f} MB unpacked, which is the limit for an archive of "
-                f"{path.stat().st_size / MB:,.1f} MB; set {_name_limit('total', size)} if you know where it is from."
-            )
-
-    def refuse_pixels(self, where: str, width: int, height: int) -> None:
-        """Raise ShapelineError for an image of more pixels than allowed."""
-        if width * height > self.pixels * MB:
-            raise ShapelineError(
-                f"{where}: has {width:,} x {height:,} pixels and the limit is {self.pixels:g} million; make it "
-                f"smaller, or set {_name_limit('pixels', width * height)}."
-            )
+        self.refuse(path, "total", size, self.total or max(MIN_TOTAL, MAX_RATIO * path.stat().st_size / MB))
 
 
 DEFAULT_LIMITS = Limits(member=128.0, pixels=50.0)
-
-
-def _name_limit(name: str, needed: float) -> str:
-    """Return the key that mends it; pixels have a highest limit of their own."""
-    enough = math.ceil(needed / MB)
-    return f"limits: {{{name}: {min(enough, MAX_PIXELS) if name == 'pixels' else enough:g}}}"
 
 
 def choose_limits(limits: Limits | None, **usual: float) -> Limits:
@@ -148,7 +129,7 @@ def read_file(path: Path, limits: Limits = DEFAULT_LIMITS) -> bytes:
         opener = lzma.open if start == XZ else gzip.open if start[:2] == GZIP else open
         with opener(path, "rb") as stream:
             content = stream.read(int(limits.member * MB) + 1)
-    limits.refuse_member(str(path), len(content))
+    limits.refuse(path, "member", len(content))
     return content
 
 
@@ -176,7 +157,7 @@ def _open_folder_files(folder: Path, wanted: Callable[[str], bool], limits: Limi
         name = file.relative_to(folder).as_posix()
         if wanted(f"{name}/" if file.is_dir() else name) and file.is_file():
             size = file.stat().st_size
-            limits.refuse_member(f"{folder}: {name}", size)
+            limits.refuse(f"{folder}: {name}", "member", size)
             read += size
             if limits.total:
                 limits.refuse_total(folder, read)
@@ -192,7 +173,7 @@ def _open_archive_files(
         while (member := archive.next()) is not None:
             _refuse(path, member.name, not (member.isfile() or member.isdir()))
             if wanted(f"{member.name}/" if member.isdir() else member.name) and member.isfile():
-                limits.refuse_member(f"{path}: the member '{member.name}'", member.size)
+                limits.refuse(f"{path}: the member '{member.name}'", "member", member.size)
                 tape.left = math.inf
                 yield member.name, archive.extractfile(member)
             archive.members.clear()  # it remembers every member, and there may be 100,000
@@ -208,7 +189,7 @@ def _open_zip_files(
         if wanted(member.filename) and not member.is_dir():
             if member.flag_bits & 1:
                 raise ShapelineError(f"{path}: the member '{member.filename}' has a password; unpack it first.")
-            limits.refuse_member(f"{path}: the member '{member.filename}'", member.file_size)
+            limits.refuse(f"{path}: the member '{member.filename}'", "member", member.file_size)
             chosen.append(member)
     limits.refuse_total(path, sum(member.file_size for member in chosen))
     for member in chosen:

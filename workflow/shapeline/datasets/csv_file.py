@@ -342,7 +342,9 @@ def detect(path: Path) -> tuple[CsvFormat, list[tuple[str, str | None]]]:
 
     form, rows = CsvFormat(encoding=_detect_encoding(path)), []
     for separator in (";", "tab", "|", ",", "spaces"):
-        rows = _read_beginning(path, replace(form, separator=separator))
+        rows = []
+        with contextlib.suppress(ValueError, csv.Error):
+            rows = list(itertools.islice(_read_rows(path, replace(form, separator=separator)), SAMPLE_SIZE))
         if len(rows) > 1 and len(rows[0]) > 1 and len({len(row) for row in rows}) == 1:
             trim = all(cell[:1] == " " for row in rows for cell in row[1:])
             form = replace(form, separator=separator, trim=trim, header=not _is_data(rows))
@@ -396,18 +398,13 @@ def _guess_encoding(path: Path) -> str:
     return "euc_kr" if 2 * len(hangul) > 0.9 * len(letters) else "gb18030"
 
 
-def _read_beginning(path: Path, form: CsvFormat) -> list[list[str]]:
-    try:
-        return list(itertools.islice(_read_rows(path, form), SAMPLE_SIZE))
-    except (ValueError, csv.Error):
-        return []
-
-
 def refuse_repeated(where: str, names: list[str]) -> None:
     """Raise ShapelineError if two names are equal or look equal: one could be the target, one a feature."""
     alike: dict[str, list[int]] = {}
     for number, name in enumerate(names):
-        alike.setdefault(_normalise_name(str(name)), []).append(number)
+        characters = unicodedata.normalize("NFC", str(name))
+        visible = "".join(char for char in characters if unicodedata.category(char) not in HIDDEN)
+        alike.setdefault(visible.strip(), []).append(number)
     twice = [numbers for numbers in alike.values() if len(numbers) > 1]
     if twice:
         name = names[twice[0][0]]
@@ -420,9 +417,3 @@ def refuse_repeated(where: str, names: list[str]) -> None:
             f"{where}: the name '{shorten_name(name)}' occurs twice or more (columns {places}{hidden})"
             f"{f', and {others} too' if others else ''}; rename all but one."
         )
-
-
-def _normalise_name(name: str) -> str:
-    """Return a name without surrounding spaces and invisible characters, with normalised accents."""
-    visible = "".join(char for char in unicodedata.normalize("NFC", name) if unicodedata.category(char) not in HIDDEN)
-    return visible.strip()

@@ -55,7 +55,10 @@ def read_folder(
         notes += [f"all images lie in {part}, so the parts are drawn"] if part else []
         parts = None
     else:
-        _check_split(path, set(parts.values()))
+        present = sorted(set(parts.values()))
+        for part in sorted({TRAIN, TEST} - {SPLITS[name] for name in present}):
+            listed = " and ".join(present)
+            raise ShapelineError(f"{path}: holds {listed} but no {PARTS[part]} folder; rename one, or remove them.")
         notes += _note_absent(path, parts, names)
     if others:
         log.warning("%s: %d file(s) that are not images are ignored", path, len(others))
@@ -150,13 +153,6 @@ def _note_absent(path: Path, parts: dict[PurePosixPath, str], names: list[str]) 
             notes.append(f"no image of {', '.join(absent)} in the {PARTS[index]} part")
             log.warning("%s: %s", path, notes[-1])
     return notes
-
-
-def _check_split(path: Path, present: set[str]) -> None:
-    for needed in (TRAIN, TEST):
-        if needed not in {SPLITS[part] for part in present}:
-            listed = " and ".join(sorted(present))
-            raise ShapelineError(f"{path}: holds {listed} but no {PARTS[needed]} folder; rename one, or remove them.")
 
 
 FACES_CSV = "fer2013.csv"

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import logging
+import math
 import os
 import struct
 import warnings
@@ -234,7 +235,7 @@ def decode(
     try:
         with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):  # the limits decide
             image = Image.open(io.BytesIO(content), formats=("JPEG", "PNG"))
-        limits.refuse_pixels(where, *image.size)
+        limits.refuse(where, "pixels", math.prod(image.size))
         image.load()
         image = ImageOps.exif_transpose(image)
     except (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError) as error:
@@ -286,6 +287,8 @@ def read_annotated(
     asked: name -> annotation; key: the name of a file in `path`, "" for none; size, resize: see images.decode;
     on_decode_error: images missing or not decodable: "skip" counts and names them, "stop" is a ShapelineError.
     """
+    from PIL import Image
+
     rows = {name: row for row, name in enumerate(annotations)}
     inputs = np.zeros((len(annotations), 3, *size), np.uint8)
     boxes: list[np.ndarray | None] = [None] * len(annotations)
@@ -301,7 +304,8 @@ def read_annotated(
                 unreadable.append(key(name))
                 continue
             inputs[row] = pixels
-            sides = _read_sides(content)
+            with Image.open(io.BytesIO(content)) as image:
+                sides = image.height, image.width
             if annotation.sides not in (None, sides):
                 declared, stored = ("x".join(map(str, pair)) for pair in (annotation.sides, sides))
                 raise ShapelineError(
@@ -363,10 +367,3 @@ def file_name(path: str) -> str:
     """Return the name of an image's file without folders; "" for what is none."""
     file = PurePosixPath(path)
     return file.name if file.suffix.lower() in SUFFIXES else ""
-
-
-def _read_sides(content: bytes) -> tuple[int, int]:
-    from PIL import Image
-
-    with Image.open(io.BytesIO(content)) as image:
-        return image.height, image.width

@@ -78,8 +78,10 @@ def prepare(source: str, settings: dict, raw_files: Iterable[str | os.PathLike],
 def _split_records(content: dict, dataset: JobDataset) -> tuple[np.ndarray, bool]:
     """Return the part of every record, sampled by seed unless the source has a split; and whether it has one."""
     labels, split = content["labels"], content["split"]
-    several = labels.ndim == 2
-    strata = _number_patterns(labels) if several else labels
+    strata = labels
+    if labels.ndim == 2:  # equal patterns of labels are split alike, all rare ones together
+        _, pattern, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+        strata = np.where(counts[pattern.reshape(-1)] < RARE_PATTERN, -1, pattern.reshape(-1))
     if content.get("task") == "regression":
         strata = np.zeros(len(labels), np.int64)
     if dataset.split == "drawn":
@@ -241,13 +243,6 @@ def _describe_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dic
         "vocabulary_digest": digest([own.source, own.pad, own.vocabulary]),
         "vocabulary": own.vocabulary,
     }
-
-
-def _number_patterns(labels: np.ndarray) -> np.ndarray:
-    """Return the label pattern of each record as a number (n,), so that equal patterns are split alike."""
-    _, pattern, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
-    pattern = pattern.reshape(-1)
-    return np.where(counts[pattern] < RARE_PATTERN, -1, pattern)
 
 
 def _hold_out(labels: np.ndarray, candidates: np.ndarray, fraction: float | int, seed: int, part: str) -> np.ndarray:

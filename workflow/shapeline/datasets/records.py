@@ -39,28 +39,28 @@ def read_own(source: str, path: str | None) -> dict:
         problem = f"the function takes no path ({error}); remove" if arguments else f"it needs a path ({error}); add"
         raise ShapelineError(f"dataset key 'path' of source '{source}': {problem} the key.") from error
     records = function(*arguments)
-    if not isinstance(records, dict):
-        raise ShapelineError(f"source '{source}': returned {type(records).__name__}; return a dict.")
-    for key in records:
-        if key not in RETURNED:
-            raise ShapelineError(f"source '{source}': returned an unknown key '{key}'.{nearest(key, RETURNED)}")
-    if records.get("texts") is not None:
-        for key, value in records.items():
-            if key not in RETURNED_TEXT and value is not None:
-                raise ShapelineError(f"source '{source}': returned '{key}', which is not of 'texts'; leave it out.")
-        if records.get("kind") not in (None, "text"):
-            raise ShapelineError(
-                f"source '{source}': returned 'texts' and kind '{records['kind']}'; leave the kind out."
-            )
-    elif records.get("kind") == "text":
-        raise ShapelineError(
-            f"source '{source}': kind is text, and there are no 'texts'; return the documents as 'texts'."
-        )
-    elif records.get("inputs") is None:
-        raise ShapelineError(f"source '{source}': returned no 'inputs' and no 'texts'; return one of them.")
-    if records.get("labels") is None:
-        raise ShapelineError(f"source '{source}': returned no 'labels'; return them.")
+    if problem := _find_returned_problem(records):
+        raise ShapelineError(f"source '{source}': returned {problem}")
     return records
+
+
+def _find_returned_problem(records: object) -> str:
+    """Return what a user's function returned in place of records, and what to do; "" if it returned these."""
+    if not isinstance(records, dict):
+        return f"{type(records).__name__}; return a dict."
+    texts, kind = records.get("texts"), records.get("kind")
+    for key, value in records.items():
+        if key not in RETURNED:
+            return f"an unknown key '{key}'.{nearest(key, RETURNED)}"
+        if texts is not None and key not in RETURNED_TEXT and value is not None:
+            return f"'{key}', which is not of 'texts'; leave it out."
+    if texts is not None and kind not in (None, "text"):
+        return f"'texts' and kind '{kind}'; leave the kind out."
+    if texts is None and kind == "text":
+        return "kind 'text' and no 'texts'; return the documents as 'texts'."
+    if texts is None and records.get("inputs") is None:
+        return "no 'inputs' and no 'texts'; return one of them."
+    return "no 'labels'; return them." if records.get("labels") is None else ""
 
 
 def read_official(entry: Source, dataset: JobDataset, raw_files: Iterable[str | os.PathLike]) -> dict:

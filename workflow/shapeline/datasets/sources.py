@@ -135,7 +135,9 @@ def local_imports(file: Path) -> dict[str, Path]:
     while waiting:
         importing, package = waiting.pop()
         for name in _list_imports(importing, package):
-            path = _find_file(name, roots)
+            inside = Path(*name.split("."))
+            places = (root / each for root in roots for each in (inside / "__init__.py", inside.with_suffix(".py")))
+            path = next(filter(Path.is_file, places), None)
             if path and name not in files and path != file:
                 files[name] = path
                 waiting.append((path, name if path.name == "__init__.py" else name.rpartition(".")[0]))
@@ -164,13 +166,6 @@ def _list_names(file: Path, _changed: int, package: str) -> list[tuple[str, ...]
                 base = [*filter(None, above), *(node.module.split(".") if node.module else [])]
                 names += [(*base, alias.name) for alias in node.names]
     return names
-
-
-def _find_file(name: str, roots: tuple[Path, ...]) -> Path | None:
-    """Return the file of a module below the first of the roots that has one."""
-    inside = Path(*name.split("."))
-    places = (root / path for root in roots for path in (inside / "__init__.py", inside.with_suffix(".py")))
-    return next((path for path in places if path.is_file()), None)
 
 
 @dataclass(frozen=True)

@@ -196,22 +196,17 @@ def read_classes(path: Path, target: str, values: "pd.Series", form: CsvFormat =
 
 def read_numbers(path: Path, target: str, values: "pd.Series", form: CsvFormat) -> dict:
     """Return labels (n,) float64 of a target column of numbers."""
+    import pandas as pd
+
     _check_filled(path, target, values, form)
     try:
         return {"labels": values.to_numpy(np.float64)}
     except (TypeError, ValueError) as error:
+        row = int(np.argmax(pd.to_numeric(values.astype(str), errors="coerce").isna()))
         raise ShapelineError(
-            f"{path}: the target '{target}' of a regression holds no numbers ({_name_cell(values)}); write them with a "
-            "point, or remove these rows."
+            f"{path}: the target '{target}' of a regression holds no numbers ({str(values.iloc[row])[:80]!r} in row "
+            f"{row}, from 0); write them with a point, or remove these rows."
         ) from error
-
-
-def _name_cell(values: "pd.Series") -> str:
-    """Return the first cell that is no number, and where it is."""
-    import pandas as pd
-
-    row = int(np.argmax(pd.to_numeric(values.astype(str), errors="coerce").isna()))
-    return f"{str(values.iloc[row])[:80]!r} in row {row}, from 0"
 
 
 def _refuse_spaces(path: Path, target: str, names: list[str]) -> None:

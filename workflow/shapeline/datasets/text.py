@@ -58,7 +58,8 @@ def tokenize(texts: list[str], settings: Settings) -> Tokens:
     """Return all tokens of the documents, and which documents have none."""
     if settings.unit == "character":
         cleaned = [_to_characters(text) for text in texts]
-        documents = [_encode_characters(text[: settings.length]) for text in cleaned]
+        codes = [np.frombuffer(text[: settings.length].encode("utf-32-le"), np.uint32) for text in cleaned]
+        documents = [_CHARACTER_IDS[np.minimum(code, 127)] for code in codes]  # 127 is no character of the alphabet
         return Tokens(
             settings,
             documents,
@@ -124,11 +125,6 @@ def _to_characters(text: str) -> str:
 def _split_runs(characters: str) -> list[str]:
     """Return the runs between spaces; a run without a known character is no feature."""
     return [run for run in characters.split(" ") if not _KNOWN.isdisjoint(run)]
-
-
-def _encode_characters(text: str) -> np.ndarray:
-    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    return _CHARACTER_IDS[np.minimum(codes, 127)]  # 127 is no character of the alphabet
 
 
 def repair(text: str) -> tuple[str, bool]:

@@ -248,7 +248,10 @@ def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
             f"{where}: it has no pad token; set tokenizer.pad_token and model.config.pad_token_id, and save both again"
         )
 
-    separator = _find_separator(made)
+    # Of a tokenizer with types, the token of a pair after which all have type 1.
+    pair = made("a", "b")
+    types = list(pair.get("token_type_ids", ()))
+    separator = pair["input_ids"][types.index(1) - 1] if 1 in types[1:] else None
 
     def encode(text: str) -> tuple[list[int], list[int | None], list[str], int | None]:
         first, pair, second = text.partition(PAIR)
@@ -262,13 +265,6 @@ def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
         return encoding.ids, both, words + more, len(words)
 
     return Tokenizer(where, encode, made.pad_token_id, list_tokens(made.get_vocab()), made.mask_token_id, separator)
-
-
-def _find_separator(made: Any) -> int | None:
-    """Return the token of a pair after which all have type 1; None if the tokenizer has no types."""
-    pair = made("a", "b")
-    types = list(pair.get("token_type_ids", ()))
-    return pair["input_ids"][types.index(1) - 1] if 1 in types[1:] else None
 
 
 def _check_types(where: str, first: str, encoding: Any, separator: int | None) -> None:

@@ -114,34 +114,28 @@ def list_transformers(pipeline: Any) -> list:
 def check_explainable(model: Any) -> None:
     """Raise ShapelineError, with working alternatives, for an object without probabilities or predictions."""
     estimator = find_owner(model)
+    if refusal := _find_refusal(estimator, getattr(model, "__name__", "") if estimator is not model else ""):
+        raise ShapelineError(f"models: {name_type(estimator)} {refusal[0]}; give {refusal[1]}")
+
+
+def _find_refusal(estimator: Any, kind: str) -> tuple[str, str] | None:
+    """Return why an estimator, or its method of this name, cannot be explained, and the alternative; None if it can."""
     name, classes = type(estimator).__name__, find_classes(estimator)
-    kind = getattr(model, "__name__", "") if estimator is not model else ""
     module = type(estimator).__module__.partition(".")[0]
     if module == "xgboost" and name == "Booster":
-        raise _build_refusal(
-            estimator,
-            "takes a DMatrix",
-            "the XGBClassifier or XGBRegressor, or lambda rows: model.predict(xgboost.DMatrix(rows)), of a regression "
-            "with value='prediction'",
-        )
+        call = "lambda rows: model.predict(xgboost.DMatrix(rows)), of a regression with value='prediction'"
+        return "takes a DMatrix", f"the XGBClassifier or XGBRegressor, or {call}"
     if module == "catboost" and name == "CatBoost" and classes is not None and not kind:
         call = "lambda rows: model.predict(rows, prediction_type='Probability')"
-        raise _build_refusal(estimator, "gives margins and no probabilities", f"the CatBoostClassifier, or {call}")
+        return "gives margins and no probabilities", f"the CatBoostClassifier, or {call}"
     if classes is not None and isinstance(classes[0], np.ndarray | list) and kind in ("", "predict_proba"):
-        raise _build_refusal(
-            estimator,
-            f"gives {len(classes)} labels a row",
-            "one of them, as lambda rows: model.predict_proba(rows)[0] (of a ClassifierChain [:, 0]), whose "
-            "class_names are model.classes_[0]",
-        )
+        call = "lambda rows: model.predict_proba(rows)[0] (of a ClassifierChain [:, 0])"
+        return f"gives {len(classes)} labels a row", f"one of them, as {call}, whose class_names are model.classes_[0]"
     if classes is not None and len(classes) == 1 and kind in ("", "predict_proba"):
-        raise _build_refusal(
-            estimator,
-            f"has one class, '{classes[0]}', so that there is nothing to explain",
-            "a model that was fitted on rows of two classes or more",
-        )
+        problem = f"has one class, '{classes[0]}', so that there is nothing to explain"
+        return problem, "a model that was fitted on rows of two classes or more"
     if kind not in ("", "predict") or (hasattr(estimator, "predict_proba") and not kind):
-        return
+        return None
     if classes is not None and (kind == "predict" or hasattr(estimator, "predict")):
         call = "lambda rows: model.decision_function(rows)" + ("[:, 0]" if len(classes) > 2 else "")
         remedy = f"the model in sklearn's CalibratedClassifierCV, or {call} with value='prediction'"
@@ -151,22 +145,19 @@ def check_explainable(model: Any) -> None:
             remedy = "the model with voting='soft'"
         elif not hasattr(estimator, "decision_function"):
             remedy = "lambda rows: (model.predict(rows) == model.classes_[0]).astype(float), 1 where that is the label"
-        raise _build_refusal(estimator, "returns labels, not probabilities", remedy)
+        return "returns labels, not probabilities", remedy
     if hasattr(estimator, "predict_proba"):
-        return
+        return None
     call = "lambda rows: model.transform(rows)[:, 0]"
     if not hasattr(estimator, "predict") and hasattr(estimator, "transform"):
-        raise _build_refusal(estimator, "gives no predictions", f"{call} with value='prediction'")
+        return "gives no predictions", f"{call} with value='prediction'"
     marks = [method for method in ("decision_function", "score_samples", "fit_predict") if hasattr(estimator, method)]
-    if marks:
-        remedy = f"model.{marks[0]}"
-        if marks == ["fit_predict"]:
-            remedy = call if hasattr(estimator, "transform") else "a function that gives a number per row,"
-        raise _build_refusal(estimator, "predicts groups, not probabilities", f"{remedy} with value='prediction'")
-
-
-def _build_refusal(estimator: Any, what: str, remedy: str) -> ShapelineError:
-    return ShapelineError(f"models: {name_type(estimator)} {what}; give {remedy}")
+    if not marks:
+        return None
+    remedy = f"model.{marks[0]}"
+    if marks == ["fit_predict"]:
+        remedy = call if hasattr(estimator, "transform") else "a function that gives a number per row,"
+    return "predicts groups, not probabilities", f"{remedy} with value='prediction'"
 
 
 def _convert_margins(model: Any, rows: Any) -> np.ndarray:

@@ -289,22 +289,17 @@ def measure_card(classifier: Classifier, dataset: Dataset) -> dict[str, Any]:
     used = (*PACKAGES[classifier.framework], *(["transformers"] if "transformers" in sys.modules else []), "numpy")
     versions = {name: importlib.metadata.version(name) for name in used}
     versions |= list_imported()
+    fitted_rows, origin = getattr(getattr(classifier.module, "estimator", None), "fitted_rows", None), UNTRAINED
+    if fitted_rows is not None:  # the model says by which rows it was fitted
+        origin = FITTED if fitted_rows == digest_training_rows(dataset) else FITTED_OTHERWISE
     return {
         **start_card(classifier),
         "parameters": classifier.n_parameters or None,
-        "settings": _describe_origin(classifier, dataset),
+        "settings": origin,
         "versions": {"python": platform.python_version(), **versions},
         "rows": {part: len(members) for part, members in rows.items()},
         **measured,
     }
-
-
-def _describe_origin(classifier: Classifier, dataset: Dataset) -> str:
-    """Return by whom a ready model was fitted, as far as it says so."""
-    fitted_rows = getattr(getattr(classifier.module, "estimator", None), "fitted_rows", None)
-    if fitted_rows is None:
-        return UNTRAINED
-    return FITTED if fitted_rows == digest_training_rows(dataset) else FITTED_OTHERWISE
 
 
 def _measure_scores(classifier: Classifier, dataset: Dataset, rows: np.ndarray) -> dict[str, Any]:

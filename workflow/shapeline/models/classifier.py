@@ -116,7 +116,9 @@ class Classifier:
                 self.outputs = halve(self, PROBES, lambda rows, arguments=arguments: detect_outputs(*arguments, rows))
                 break
         if self.outputs == "probabilities":
-            if self.task == TASK and are_of_several_labels(framework, self.module, inputs):
+            outputs = framework.outputs(self.module, np.asarray(detach(inputs[:PROBES]))) if self.task == TASK else None
+            several = outputs is not None and outputs.shape[1] > 1
+            if several and not _sums_to_one(outputs[np.isfinite(outputs).all(1)]):
                 if self.n_classes is not None:  # known from a dataset
                     raise ShapelineError(
                         f"model '{self.architecture}': its outputs are probabilities of several labels, which do not "
@@ -371,12 +373,6 @@ def classify_outputs(outputs: np.ndarray, name: str, linear: bool = False) -> st
         f"model '{name}': its outputs lie between 0 and 1{detail}, so they may be logits or probabilities; give "
         'outputs="probabilities" or outputs="logits" (in a configuration, the key outputs of the model)'
     )
-
-
-def are_of_several_labels(framework: ModuleType, module: Any, inputs: Any) -> bool:
-    """Return whether a network's probabilities are those of several labels, which do not sum to 1."""
-    outputs = framework.outputs(module, np.asarray(detach(inputs[:PROBES])))
-    return outputs is not None and outputs.shape[1] > 1 and not _sums_to_one(outputs[np.isfinite(outputs).all(1)])
 
 
 def _select_probabilities(outputs: np.ndarray | None) -> np.ndarray | None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import importlib
 import json
 import logging
 from collections.abc import Mapping
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from shapeline.datasets.loading import Dataset
 Arrays = Mapping[str, np.ndarray]
 log = logging.getLogger(__name__)
-EXPORTERS = {"torch": "shapeline.models.torch_models", "tensorflow": "shapeline.models.keras_models"}
 VERIFIED = 32  # rows
 OPTIONAL = {"task": TASK, "outputs": "logits", "order": None, "vocabulary_digest": None}  # metadata, by default
 
@@ -58,7 +56,7 @@ def save(classifier: Classifier, path: str | Path) -> None:
 def save_graph(classifier: Classifier, path: str | Path, inputs: np.ndarray) -> dict[str, str] | None:
     """Write the graph of a network that `save` wrote beside it, as `write_graph`; None if it has none."""
     Path(path).with_name(FILE).unlink(missing_ok=True)  # of other weights
-    if classifier.framework not in EXPORTERS or hasattr(classifier.module, "rows_a_call"):
+    if classifier.framework not in FRAMEWORKS or hasattr(classifier.module, "rows_a_call"):
         return None
     return write_graph(path, load(path), inputs)
 
@@ -200,7 +198,7 @@ def check_fit(
 
 def write_graph(path: str | Path, loaded: Classifier, inputs: np.ndarray) -> dict[str, str] | None:
     """Write a network's graph beside its weights, verified on masked `inputs`; return digests for its card, or None."""
-    exporter, rows = importlib.import_module(EXPORTERS[loaded.framework]), _interpolate_rows(inputs)
+    exporter, rows = backend(loaded.framework), _interpolate_rows(inputs)
     try:
         content = exporter.export_graph(loaded.module, rows[:2])
         graph = dataclasses.replace(loaded, module=load_graph(content, count_allowed()), runtime="onnx")

@@ -37,10 +37,12 @@ def for_dataset(source: str, card: dict[str, Any]) -> Classifier:
         raise ShapelineError(
             f"models: {source} gives {given} per {kind}, and the dataset has one class per record; {remedy}"
         )
+    if problem := kind == "image" and folders.find_image_problem(source, card["input_shape"]):
+        raise ShapelineError(f"models: {problem}")
     sizes = {
         "config": json.loads(model.config.to_json_string(use_diff=False)) | {"dtype": "float32", "_name_or_path": ""},
         "order": _match_classes(source, model, list(card["classes"])),
-        **(_read_text_sizes(source, model, card) if kind == "text" else _read_image_sizes(source, card)),
+        **(_read_text_sizes(source, model, card) if kind == "text" else folders.normalisation(source)),
     }
     return _build_classifier(source, model, sizes, card.get("vocabulary_digest"))
 
@@ -89,12 +91,6 @@ def _read_text_sizes(source: str, model: Any, card: dict[str, Any]) -> dict[str,
         )
     pairs = {"separator": card["separator_id"]} if "separator_id" in card else {}
     return {"pad": card["absent_id"], "vocabulary": len(card["vocabulary"]), **pairs}
-
-
-def _read_image_sizes(source: str, card: dict[str, Any]) -> dict[str, Any]:
-    if problem := folders.find_image_problem(source, card["input_shape"]):
-        raise ShapelineError(f"models: {problem}")
-    return folders.normalisation(source)
 
 
 def _read(source: str, kind: str) -> Any:
