@@ -206,7 +206,7 @@ def test_images_that_a_run_refuses_are_refused_at_once(mode, alpha, said, tmp_pa
             for encoding, word in {
                 "utf-16": "in",
                 "shift_jis": "\u30c6\u30b9\u30c8",
-                "gb18030": "\u6570\u636e\u5206\u6790",
+                "gb18030": "\u7537",
                 "euc_kr": "\ub370\uc774\ud130",
                 "cp1251": "\u041c\u043e\u0441\u043a\u0432\u0430",
             }.items()

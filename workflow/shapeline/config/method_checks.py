@@ -189,16 +189,12 @@ def check_kind_of_data(entry: MethodPlace) -> Iterator[str]:
 
 def check_network(entry: MethodPlace) -> Iterator[str]:
     method, name, model = entry.method, entry.settings.method, entry.place.model
-    if model is None:
+    if model is None or list(check_kind_of_data(entry)):  # reported there
         return
     of, framework = f"models.{entry.place.experiment.model}", derived.find_framework(model)
     kind = model.kind
-    if "attention" in method.needs:
-        # The networks of this package have no attention; another kind of data is reported by check_kind_of_data.
-        if (model.architecture or framework != "torch") and not list(check_kind_of_data(entry)):
-            yield f": {name} needs the attention of a transformer, which {of} does not tell; remove it"
-    elif "estimator" in method.needs and list(check_kind_of_data(entry)):
-        return  # reported there
+    if "attention" in method.needs and (model.architecture or framework != "torch"):  # the package's networks have none
+        yield f": {name} needs the attention of a transformer, which {of} does not tell; remove it"
     elif "estimator" in method.needs and kind not in ESTIMATORS:
         trees = " or boosted trees" * (name == "tree_shap")
         yield f": {name} reads a pipeline in a .skops file{trees}, which {of} is not; use kernel_shap"

@@ -30,6 +30,7 @@ SAMPLE_SIZE = 1000  # rows or cells that decide the format of a file
 HIDDEN = ("Cc", "Cf")  # Unicode's control and format characters
 # First bytes of .gz, .zip and .xlsx, .bz2, .xz, .xls.
 PACKED = (b"\x1f\x8b", b"PK\3\4", b"BZh", b"\xfd7zXZ", b"\xd0\xcf\x11\xe0")
+COMMON = {*"이다는을의에가고하지로도사기자한인어서대시아남여성"}  # Hangul, of which Korean texts have some
 MINUS = "\u2212"  # typographic minus, which pandas does not read
 
 
@@ -395,7 +396,7 @@ def _guess_encoding(path: Path) -> str:
     if 2 * sum(byte >= 0xE0 for byte in letters) > len(letters):  # small letters of Cyrillic
         return "cp1251"
     hangul = re.findall("[\uac00-\ud7a3]", content.decode("euc_kr", "replace"))
-    return "euc_kr" if 2 * len(hangul) > 0.9 * len(letters) else "gb18030"
+    return "euc_kr" if 2 * len(hangul) > 0.9 * len(letters) and COMMON & {*hangul} else "gb18030"
 
 
 def refuse_repeated(where: str, names: list[str]) -> None:

@@ -287,8 +287,6 @@ def read_annotated(
     asked: name -> annotation; key: the name of a file in `path`, "" for none; size, resize: see images.decode;
     on_decode_error: images missing or not decodable: "skip" counts and names them, "stop" is a ShapelineError.
     """
-    from PIL import Image
-
     rows = {name: row for row, name in enumerate(annotations)}
     inputs = np.zeros((len(annotations), 3, *size), np.uint8)
     boxes: list[np.ndarray | None] = [None] * len(annotations)
@@ -304,8 +302,7 @@ def read_annotated(
                 unreadable.append(key(name))
                 continue
             inputs[row] = pixels
-            with Image.open(io.BytesIO(content)) as image:
-                sides = image.height, image.width
+            sides = _read_sides(content)
             if annotation.sides not in (None, sides):
                 declared, stored = ("x".join(map(str, pair)) for pair in (annotation.sides, sides))
                 raise ShapelineError(
@@ -367,3 +364,10 @@ def file_name(path: str) -> str:
     """Return the name of an image's file without folders; "" for what is none."""
     file = PurePosixPath(path)
     return file.name if file.suffix.lower() in SUFFIXES else ""
+
+
+def _read_sides(content: bytes) -> tuple[int, int]:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content)) as image:
+        return image.height, image.width

@@ -310,12 +310,21 @@ ORDERS = {
 CHANNELS = (1, 2, 3, 4)
 
 
-def find_order(shape: tuple[int, ...], fits: Callable[[tuple[int, ...]], bool]) -> str | None:
-    """Return the order of axes in which a model takes rows of a shape, or None; a single channel may be left out."""
+def find_order(source: str, shape: tuple[int, ...], taken: Sequence[int | str | None]) -> str:
+    """Return the order of axes in which a file's model takes rows of a shape; a single channel may be left out.
+
+    taken: the shape that it takes, with numbers where a size is fixed. Raises ShapelineError if no order fits.
+    """
     sides = {"channels_first": shape}
     if len(shape) == 3:
         sides |= {"channels_last": (*shape[1:], shape[0])} | ({"without_channels": shape[1:]} if shape[0] == 1 else {})
-    return next((order for order, each in sides.items() if fits(each)), None)
+    for order, given in sides.items():
+        pairs = zip(taken, given, strict=False)
+        if len(taken) == len(given) and all(a == b for a, b in pairs if isinstance(a, int) and a > 0):
+            return order
+    raise ShapelineError(
+        f"models: {source} takes inputs of shape {tuple(taken)}, the dataset's have {shape}; set its size or columns"
+    )
 
 
 def failure(classifier: Classifier, rows: np.ndarray, order: str) -> str | None:

@@ -603,13 +603,7 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
             f"models: {source} takes {len(inner.inputs)} inputs{named}, and the dataset's rows are one; give a "
             "function that splits them and calls it, with framework: function"
         )
-    shape, wanted = tuple(known["input_shape"]), inner.input_shape[1:]
-    order = find_order(
-        shape,
-        lambda sides: len(sides) == len(wanted) and all(map(lambda side, own: own in (None, side), sides, wanted)),
-    )
-    if order is None:
-        raise ShapelineError(f"models: {source} takes inputs of shape {wanted}, and the dataset's have {shape}")
+    order = find_order(source, tuple(known["input_shape"]), inner.input_shape[1:])
     outputs = inner.output_shape[-1] if len(inner.output_shape) > 1 else 1
     plain = task == "regression" or known.get("outputs") == "logits"
     stripped = "" if plain else _remove_last_activation(inner)

@@ -96,7 +96,7 @@ def _open_session(source: str, content: bytes):
 def _match_input(source: str, session, shape: tuple[int, ...]) -> tuple[type, str]:
     inputs = session.get_inputs()
     _check_one_input(source, inputs)
-    expected, batch = tuple(inputs[0].shape[1:]), next(iter(inputs[0].shape), None)
+    batch = next(iter(inputs[0].shape), None)
     if inputs[0].type not in DTYPES:
         raise ShapelineError(f"models: {source} takes {inputs[0].type}; export it with numbers as its input")
     if isinstance(batch, int) and batch > 0:
@@ -105,16 +105,7 @@ def _match_input(source: str, session, shape: tuple[int, ...]) -> tuple[type, st
             "by dynamic_shapes"
         )
 
-    def fits(given: tuple[int, ...]) -> bool:
-        pairs = zip(expected, given, strict=False)
-        return len(expected) == len(given) and all(a == b for a, b in pairs if isinstance(a, int) and a > 0)
-
-    order = find_order(shape, fits)
-    if order is None:
-        raise ShapelineError(
-            f"models: {source} takes rows of shape {expected} and the dataset's have {shape}; set its size or columns"
-        )
-    return DTYPES[inputs[0].type], order
+    return DTYPES[inputs[0].type], find_order(source, shape, inputs[0].shape[1:])
 
 
 def _check_one_input(source: str, inputs: list) -> None:
