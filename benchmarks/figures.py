@@ -16,7 +16,7 @@ from matplotlib.ticker import NullLocator
 
 from benchmarks.scaling import exponent
 from shapeline.report import elements
-from shapeline.report.colours import INK
+from shapeline.report.colours import INK, PALETTES
 from shapeline.report.elements import STYLE, WIDTH
 
 
@@ -55,7 +55,7 @@ def ahead_of_peers(table: pd.DataFrame) -> Figure:
         heights = [len(part) + 1.0 for _, part in panels]
         figure = Figure(figsize=(WIDTH * 0.75, 0.26 * sum(heights) + 0.8), layout="constrained")
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        colour = elements.palette()[0]
+        colour = PALETTES["colorblind"][0]
         for axis, (case, part) in zip(axes, panels, strict=True):
             y = np.arange(len(part))[::-1]
             axis.hlines(y, part["ours_times_low"], part["ours_times_high"], color=colour, linewidth=1.8)

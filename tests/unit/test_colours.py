@@ -10,7 +10,8 @@ import pytest
 from matplotlib.colors import CSS4_COLORS, to_hex
 
 from shapeline.report import colours, elements, rendering
-from shapeline.report.sections import points, texts
+from shapeline.report.figures import score_maps
+from shapeline.report.sections import texts
 
 HEX = re.compile(r"#(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6}|[0-9a-fA-F]{3})\b")
 NO_COLOURS = {"gray", "gray_r", "lime", "warning"}  # of grey images as they are; a method; a column
@@ -58,11 +59,15 @@ def test_a_colour_in_a_module_is_seen(code):
 def test_positive_scores_are_blue_in_maps_words_and_bars():
     ends = [to_hex(elements.SIGNS(end)) for end in (0.0, 0.5, 1.0)]
     assert ends == [colours.AGAINST, colours.PAPER, colours.FOR]
-    assert [to_hex(colour) for colour in points.tint_map(MAP)[0]] == [colours.FOR, colours.AGAINST]
+    shown = score_maps.map_tile(MAP.ravel(), np.arange(MAP.size)[None])
+    assert shown.colours["cmap"] is elements.SIGNS and shown.colours["vmin"] == -shown.colours["vmax"]
     sheet = rendering.style_sheet()
     assert f"--for: {colours.FOR};" in sheet and f"--against: {colours.AGAINST};" in sheet
-    assert re.search(r"\.bar \.p \{[^}]*background: var\(--for\)", sheet) and "p1 { background" in sheet
-    assert "solid var(--for)" in sheet and 'class="p' in texts.words(["one"], MAP[0, 0, :1]).data
+    assert (
+        "p1 { background" in sheet
+        and "solid var(--for)" in sheet
+        and 'class="p' in texts.words(["one"], MAP[0, 0, :1]).data
+    )
     assert colours.signs("it") == "Blue supports it, orange opposes it"
 
 

@@ -16,6 +16,7 @@ from shapeline import scores
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
 from shapeline.report import elements, experiment, findings, formatting, tables
+from shapeline.report.colours import PALETTES
 from shapeline.report.elements import HTML
 from shapeline.report.figures import dots, score_maps
 from shapeline.report.figures.lines import curve_panels, curves, error_by_cost
@@ -94,7 +95,7 @@ def test_every_method_has_a_distinct_style(palette):
 
 @pytest.mark.parametrize("palette", ["colorblind", "deep", "muted"])
 def test_colours_are_neither_grey_nor_pale(palette):
-    colours = np.array([matplotlib.colors.to_rgb(colour) for colour in elements.palette(palette)])
+    colours = np.array([matplotlib.colors.to_rgb(colour) for colour in PALETTES[palette]])
     assert len(colours) >= 6
     assert (colours.max(axis=1) - colours.min(axis=1) > 0.1).all()
     assert (colours @ [0.2126, 0.7152, 0.0722] < 0.72).all()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -334,18 +335,15 @@ def test_context_is_compared_instance_by_instance():
     measured.loc[(measured["method"] == "lp") & (measured["instance"] == 7), "value"] = np.nan
     scores = {entry: [np.array([1.0, 2, 3])] * 60 for entry in ("l", "lp", "c", "cp")}
     scores["lp"] = [np.array([1.0, 3, 2])] * 60
-    frame = method_agreement.context_comparison(measured, scores, [("l", "lp"), ("c", "cp"), ("l", "gone")])
-    first, second = frame.to_dict("records")
-    assert first["n"] == 59 and first["mean"] == pytest.approx(0.5, abs=0.05)
-    assert first["high"] - first["low"] < 0.1  # paired: the spread of 10 between instances cancels
-    assert first["mean"] == pytest.approx(first["absent_area"] - first["present_area"])
-    assert first["rank_mean"] == pytest.approx(0.5) and second["rank_mean"] == pytest.approx(1)
-    page = method_agreement.context_section(frame).data
-    assert re.findall(r"(kept|masked|not significantly different)</td>", page) == [
-        "kept",
-        "not significantly different",
-    ]
-    assert "both masked and kept context" in method_agreement.context_section(frame.head(0)).data
+    results = SimpleNamespace(measured={"log_odds": measured}, metrics={"log_odds": compare(measured)})
+    page = method_agreement.context_section(results, scores, [("l", "lp"), ("c", "cp"), ("l", "gone")]).data
+    # Paired: the spread of 10 between instances cancels.
+    [first, second] = [[shown(cell) for cell in row.split("</td>")[:-1]] for row in page.split("<tr>")[2:4]]
+    low, high = map(float, re.search(r"\(([\d.]+) to ([\d.]+)\)", first[3]).groups())
+    assert first[:2] == ["l", "lp"] and 0.45 < low < high < 0.55
+    assert [first[4], second[4]] == ["kept", "not significantly different"]
+    assert [first[5], second[5]] == ["0.50 (0.50 to 0.50)", "1.00 (1.00 to 1.00)"]
+    assert "both masked and kept context" in method_agreement.context_section(results, scores, []).data
 
 
 # --- ground-truth words -----------------------------------------------------------------------------------------------

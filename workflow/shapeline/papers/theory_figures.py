@@ -6,15 +6,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from shapeline import graphs
-from shapeline.report.colours import AGAINST, FAINT, FOR, INK, PAPER, QUIET
-from shapeline.report.elements import SIGNS, WIDTH, palette, styled
+from shapeline.report.colours import AGAINST, FAINT, FOR, INK, PALETTES, PAPER, QUIET
+from shapeline.report.elements import SIGNS, WIDTH, styled, write_cells
 from shapeline.report.formatting import number
 from shapeline.theory import visited_nodes
 from shapeline.theory.checks import Checks, measure_linear_share
 from shapeline.theory.estimators import KernelProof, Sweep
 from shapeline.theory.visited_nodes import Hierarchy
 
-CORRECTED, PRINTED, SECOND = palette()[0], palette()[3], palette()[2]
+COLOURS = PALETTES["colorblind"]
+CORRECTED, PRINTED, SECOND = COLOURS[0], COLOURS[3], COLOURS[2]
 HALF = (WIDTH * 96 - 40) / 2 / 96  # inches: one of two columns
 DASHED = (0, (5, 2))
 
@@ -126,11 +127,10 @@ def shares() -> Figure:
     """Draw C-Shapley with eq. 6 for a linear model, by position: a chain at four orders, a grid at three."""
     drawing = Figure(figsize=(WIDTH, 3.1), layout="constrained")
     chain, *maps = drawing.subplots(1, 4, width_ratios=[1.7, 1, 1, 1])
-    colours = palette()
     for index, order in enumerate((1, 2, 4, 8)):
         share = measure_linear_share(graphs.chain(9), order)
         marker = "osD^"[index]
-        chain.plot(range(1, 10), share, marker=marker, color=colours[(3, 1, 4, 5)[index]], markersize=4.5)
+        chain.plot(range(1, 10), share, marker=marker, color=COLOURS[(3, 1, 4, 5)[index]], markersize=4.5)
         chain.text(9.25, share[-1] + (-0.05, -0.02, 0.0, 0.045)[index], f"order {order}", fontsize=8.5, va="center")
     chain.axhline(1, color=CORRECTED, linestyle=DASHED)
     chain.text(1, 1.025, "Myerson weights, any order", fontsize=8.5, color=CORRECTED)
@@ -140,10 +140,9 @@ def shares() -> Figure:
     chain.set_xticks(range(1, 10))
     for axes, order in zip(maps, (1, 2, 6), strict=True):
         share = measure_linear_share(graphs.grid(4, 4), order).reshape(4, 4)
-        axes.imshow(np.log(share), cmap=SIGNS, vmin=-np.log(25), vmax=np.log(25))
-        for (row, column), value in np.ndenumerate(share):
-            ink = PAPER if value > 8 else INK
-            axes.text(column, row, number(value, 2, whole=False), ha="center", va="center", fontsize=9, color=ink)
+        drawn = axes.imshow(np.log(share), cmap=SIGNS, vmin=-np.log(25), vmax=np.log(25))
+        texts = {place: number(value, 2, whole=False) for place, value in np.ndenumerate(share)}
+        write_cells(axes, drawn, texts, 9)
         axes.set(title=f"eq. 6 on a grid, order {order}", xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
         axes.grid(False)
@@ -172,15 +171,15 @@ def hierarchy(simulated: Hierarchy) -> Figure:
         ylabel="nodes visited",
         xscale="log",
     )
-    colours, cells = palette(), np.arange(1, simulated.cells + 1)
+    cells = np.arange(1, simulated.cells + 1)
     for index, s in enumerate(sorted({row[0] for row in simulated.similarity})):
         k, bound, lowest = np.array([row[1:4] for row in simulated.similarity if row[0] == s]).T
         bounds = [visited_nodes.similarity_lower_bound(simulated.cells, s, int(value)) for value in cells]
-        right.plot(cells, bounds, color=colours[index])
-        right.plot(k, lowest, "osD^"[index], color=colours[index], markersize=4.5)
+        right.plot(cells, bounds, color=COLOURS[index])
+        right.plot(k, lowest, "osD^"[index], color=COLOURS[index], markersize=4.5)
         right.annotate(
             f"leaf of {s} cell{'s' if s > 1 else ''}", (1, bound[0]), xytext=(4, 5), textcoords="offset points",
-            fontsize=8.5, color=colours[index],
+            fontsize=8.5, color=COLOURS[index],
         )  # fmt: skip
     right.set(
         title=f"Theorem 3.4: similarity to the Shapley map, {simulated.cells} cells",

@@ -13,10 +13,10 @@ BOXES = "#008a3e"  # around true regions; not a colour of the maps
 BRIGHT, DARK = "#db261f", "#2961d9"  # masked pixels that were bright, or dark, as in Chen et al. (2018)
 CONTROLS = ("#7d7d7d", "#4d4d4d", "#969696", "#666666")
 
-PALETTES = {  # of seaborn, whose import takes longer than a figure
-    "colorblind": "#0173b2 #de8f05 #029e73 #d55e00 #cc78bc #ca9161 #fbafe4 #949494 #ece133 #56b4e9".split(),
-    "deep": "#4c72b0 #dd8452 #55a868 #c44e52 #8172b3 #937860 #da8bc3 #8c8c8c #ccb974 #64b5cd".split(),
-    "muted": "#4878d0 #ee854a #6acc64 #d65f5f #956cb4 #8c613c #dc7ec0 #797979 #d5bb67 #82c6e2".split(),
+PALETTES = {  # of seaborn, without colours that are grey, as controls are, or too pale on white
+    "colorblind": "#0173b2 #de8f05 #029e73 #d55e00 #cc78bc #ca9161 #56b4e9".split(),
+    "deep": "#4c72b0 #dd8452 #55a868 #c44e52 #8172b3 #937860 #da8bc3 #64b5cd".split(),
+    "muted": "#4878d0 #ee854a #6acc64 #d65f5f #956cb4 #8c613c #dc7ec0".split(),
 }
 
 LEVELS = 10  # shades of a word per sign

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import matplotlib
-import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, rgb_to_hsv, to_rgb
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from PIL import Image
 
 from shapeline.report.colours import (
@@ -27,6 +27,7 @@ from shapeline.report.colours import (
     FOR,
     FOR_TINT,
     GRID,
+    INK,
     PALETTES,
     PAPER,
     TICKS,
@@ -143,15 +144,6 @@ class Style:
         return red * darker, green * darker, blue * darker
 
 
-def palette(name: str = "colorblind") -> list[str]:
-    """Return the colours of a palette that are neither grey (the controls' colour) nor too pale on white."""
-    colours = np.array([to_rgb(colour) for colour in PALETTES[name]])
-    luminance = colours @ [0.2126, 0.7152, 0.0722]
-    saturation = rgb_to_hsv(colours)[:, 1]
-    suitable = colours[(luminance < 0.72) & (saturation > 0.15)]
-    return [matplotlib.colors.to_hex(colour) for colour in suitable]
-
-
 def assign_styles(results) -> dict[str, Style]:
     """Return the styles of an experiment's methods, in the palette of its settings."""
     return styles(results.entries, results.exact, results.settings.get("palette") or "colorblind")
@@ -159,7 +151,7 @@ def assign_styles(results) -> dict[str, Style]:
 
 def styles(entries: Mapping[str, dict], exact: str | None = None, colours: str = "colorblind") -> dict[str, Style]:
     """Return a style per method in order: controls grey and dashed, exact values black, others coloured."""
-    wheel = palette(colours)
+    wheel = PALETTES[colours]
     result: dict[str, Style] = {}
     coloured = controls = 0
     for position, (entry, settings) in enumerate(entries.items()):
@@ -330,6 +322,20 @@ def name_rows(axes: Axes, entries: Sequence[str], margin: float = 0.6) -> None:
     """Label a row per method, from the top, with a margin above the first and below the last."""
     axes.set_yticks(range(len(entries)), entries)
     axes.set_ylim(len(entries) - 1 + margin, -margin)
+
+
+def write_cells(
+    axes: Axes,
+    drawn: AxesImage,
+    texts: Mapping[tuple[int, int], str],
+    size: float = 8,
+    inks: Mapping[tuple[int, int], str] | None = None,
+) -> None:
+    """Write texts into the cells (row, column) of an image: light on dark cells, else in their ink."""
+    lightness = drawn.to_rgba(drawn.get_array())[..., :3] @ [0.2126, 0.7152, 0.0722]
+    for place, text in texts.items():
+        ink = PAPER if lightness[place] < 0.5 else (inks or {}).get(place, INK)
+        axes.text(*place[::-1], text, ha="center", va="center", fontsize=size, color=ink, in_layout=False)
 
 
 def name_features(axes: Axes, names: Sequence[str]) -> None:

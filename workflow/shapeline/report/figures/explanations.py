@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, PALE, signs, tint
+from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, PALE, PALETTES, signs, tint
 from shapeline.report.elements import (
     HTML,
     MARKERS,
@@ -18,9 +18,9 @@ from shapeline.report.elements import (
     escape_formulas,
     name_features,
     name_rows,
-    palette,
     shorten,
     style_names,
+    write_cells,
 )
 from shapeline.report.figures.score_maps import scale_tones
 from shapeline.report.formatting import format_evaluations, number
@@ -93,7 +93,9 @@ def summary(
     left.set(title="Mean over instances")
     heights = rows + np.stack([_spread_dots(column) for column in scores.T], axis=1)
     grey = np.full(scores.shape, np.nan) if shades is None else shades[:, shown]
-    colours = np.where(np.isnan(grey)[..., None], to_rgb(MIDDLE), _blend_colours(np.nan_to_num(grey)))
+    high = np.nan_to_num(grey)[..., None]
+    blended = np.array(to_rgb(AGAINST)) * (1 - high) + np.array(to_rgb(FOR)) * high
+    colours = np.where(np.isnan(grey)[..., None], to_rgb(MIDDLE), blended)
     dots = {"s": 9, "linewidths": 0, "rasterized": scores.size > MAX_VECTOR_DOTS}
     right.scatter(scores.ravel(), heights.ravel(), c=colours.reshape(-1, 3), **dots)
     right.axvline(0, color=INK, linewidth=0.8)
@@ -226,7 +228,7 @@ def _place_categories(axes: Axes, values: pd.Series) -> np.ndarray:
 def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str) -> Figure:
     """Return the mean |score| of each feature with 95 % intervals in groups: name -> scores (n of the group, d)."""
     names = names[:MAX_BARS]
-    colours, step = palette(), 0.8 / len(groups)
+    colours, step = PALETTES["colorblind"], 0.8 / len(groups)
     drawing = Figure(figsize=(0.8 * WIDTH, 1.2 + 0.18 * len(names) * (len(groups) + 1)), layout="constrained")
     axes = drawing.subplots()
     for index, (name, scores) in enumerate(groups.items()):
@@ -306,9 +308,8 @@ def trade_off(
         left.errorbar(means[index], row, xerr=ends, capsize=2, elinewidth=1, **look)
     name_rows(left, [f"{entries[index]} ({format_evaluations(costs[index])})" for index in order])
     left.set(xlabel=across, title="Quality (evaluations per instance); star: recommended")
-    right.imshow(agreement, cmap="gray_r", vmin=-0.2, vmax=2.2, interpolation="nearest")
-    for (row, column), value in np.ndenumerate(agreement):
-        right.text(column, row, number(value, 2, whole=False), ha="center", va="center", fontsize=8)
+    drawn = right.imshow(agreement, cmap="gray_r", vmin=-0.2, vmax=2.2, interpolation="nearest")
+    write_cells(right, drawn, {place: number(value, 2, whole=False) for place, value in np.ndenumerate(agreement)})
     right.set_xticks(range(len(entries)), entries, rotation=40, ha="right")
     right.set_yticks(range(len(entries)), entries)
     right.set(title="Agreement (rank correlation)")
@@ -356,11 +357,6 @@ def _draw_intervals(axes: Axes, centres: np.ndarray, half: np.ndarray | None, ro
 
 def _colour_signs(scores: np.ndarray) -> np.ndarray:
     return np.where(np.asarray(scores)[:, None] > 0, to_rgb(FOR), to_rgb(AGAINST))
-
-
-def _blend_colours(shares: np.ndarray) -> np.ndarray:
-    """Return colours (..., 3) from low to high."""
-    return np.array(to_rgb(AGAINST)) * (1 - shares[..., None]) + np.array(to_rgb(FOR)) * shares[..., None]
 
 
 def mean_intervals(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

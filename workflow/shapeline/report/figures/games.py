@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from shapeline.designs.interactions import build_symmetric, enumerate_pairs
-from shapeline.report.colours import AGAINST, FOR, INK, LEVELS, PAPER, QUIET, tint
-from shapeline.report.elements import SIGNS, WIDTH, Style, name_rows, style_names, styled
+from shapeline.report.colours import AGAINST, FOR, INK, LEVELS, PAPER, tint
+from shapeline.report.elements import SIGNS, WIDTH, Style, name_rows, shorten, style_names, styled, write_cells
 from shapeline.report.figures.score_maps import LEVEL, scale_tones
 from shapeline.report.formatting import number
 
@@ -82,21 +82,15 @@ def heat_map(parts: Sequence[str], tokens: Sequence[str], scores: np.ndarray) ->
     drawing = Figure(figsize=(width, 1.5 + 0.28 * len(parts)), layout="constrained")
     axes = drawing.subplots()
     limit = float(np.abs(scores).max(initial=0.0)) or 1.0
-    colours = LinearSegmentedColormap.from_list("signs", [AGAINST, PAPER, FOR])
-    drawn = axes.imshow(scores, cmap=colours, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
-    axes.set_yticks(range(len(parts)), [cut(part, MAX_PART) for part in parts])
-    shown = [cut(token.replace("\n", "\\n"), MAX_TOKEN) for token in tokens]
+    drawn = axes.imshow(scores, cmap=SIGNS, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    axes.set_yticks(range(len(parts)), [shorten(part, MAX_PART) for part in parts])
+    shown = [shorten(token.replace("\n", "\\n"), MAX_TOKEN) for token in tokens]
     axes.set_xticks(range(len(tokens)), shown, rotation=60, ha="right")
     axes.set(xlabel="tokens of the answer", ylabel="parts of the prompt")
     axes.grid(False)
     axes.tick_params(length=0)
     drawing.colorbar(drawn, ax=axes, label="score (nats)")
     return drawing
-
-
-def cut(text: str, most: int) -> str:
-    """Return a text of at most `most` characters, with an ellipsis for the rest."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def keep_significant(pairs: np.ndarray, standard_error: np.ndarray | None) -> np.ndarray:
@@ -154,9 +148,13 @@ def matrix(names: Sequence[str], main_effects: np.ndarray, pairs: np.ndarray, un
     side = min(max(0.45 * len(drawn_words), 2.4), 7.6)
     drawing = Figure(figsize=(min(side + 3.2, WIDTH), side + 0.9), layout="constrained")
     axes = drawing.subplots()
-    axes.imshow(shown / limit, cmap=SIGNS, vmin=-1.15, vmax=1.15, interpolation="nearest")
+    drawn = axes.imshow(shown / limit, cmap=SIGNS, vmin=-1.15, vmax=1.15, interpolation="nearest")
     if len(drawn_words) <= MAX_WRITTEN:
-        _write_numbers(axes, shown, limit)
+        decimals = min(max(0, 1 - int(np.floor(np.log10(limit)))), 4)
+        texts = {
+            place: number(value, decimals=decimals) for place, value in np.ndenumerate(shown) if np.isfinite(value)
+        }
+        write_cells(axes, drawn, texts, 7)
     short = [names[index] if len(names[index]) < 28 else names[index][:26] + "…" for index in drawn_words]
     axes.set_xticks(range(len(drawn_words)), short, rotation=55, ha="left", rotation_mode="anchor")
     axes.set_yticks(range(len(drawn_words)), short)
@@ -166,19 +164,6 @@ def matrix(names: Sequence[str], main_effects: np.ndarray, pairs: np.ndarray, un
     rest = f"; {d - len(drawn_words)} smaller features not shown" if d > len(drawn_words) else ""
     axes.set_xlabel(f"main effects on the diagonal, pairs above it ({unit}){rest}", fontsize=8.5, loc="left")
     return drawing
-
-
-def _write_numbers(axes: Axes, shown: np.ndarray, limit: float) -> None:
-    """Write the numbers into their cells, with as many decimals as the largest needs for two digits."""
-    decimals = max(0, 1 - int(np.floor(np.log10(limit))))
-    for (row, column), score in np.ndenumerate(shown):
-        if np.isfinite(score):
-            text = f"{score:.{decimals}f}" if decimals <= 4 else f"{score:.0e}"
-            text = text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
-            dark = abs(score) > 0.75 * limit
-            colour = PAPER if dark else INK if abs(score) > 0.02 * limit else QUIET
-            weight = "bold" if row == column else "normal"
-            axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour, fontweight=weight)
 
 
 @style_names

@@ -15,7 +15,17 @@ from matplotlib.patches import Rectangle
 from scipy import ndimage
 
 from shapeline.report.colours import BOXES, INK, MIDDLE, PALE, PAPER, QUIET, WARNING
-from shapeline.report.elements import DARK_INK, SIGNS, WIDTH, escape_formulas, figure, style_names, styled, wrap_name
+from shapeline.report.elements import (
+    DARK_INK,
+    SIGNS,
+    WIDTH,
+    escape_formulas,
+    figure,
+    style_names,
+    styled,
+    wrap_name,
+    write_cells,
+)
 from shapeline.report.formatting import number
 
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
@@ -37,10 +47,7 @@ def instance_table(
     title = html.escape(name.replace("\n", ", "))
     ends = {f"{entry} ±": row for entry, row in half.items()}
     numbers = pd.DataFrame({**values, **ends}, columns).rename_axis("feature").reset_index()
-    caption = (
-        "± and the line below show the 95 % interval of a sampled score; 0 is in the middle of a cell. Grey: the "
-        "interval includes 0."
-    ) * bool(half)
+    caption = ("± is half of the 95 % interval of a sampled score. Grey: the interval includes 0.") * bool(half)
     drawn = figure(drawing, f"Scores of every feature by every method: {title}", caption, numbers=numbers)
     return f"<h3>{title}</h3>{drawn.data}"
 
@@ -201,8 +208,12 @@ def score_table(
     muted = np.abs(scores[order]) <= ends[order]
     look = {"cmap": SIGNS, "vmin": -1.15, "vmax": 1.15, "aspect": "auto", "interpolation": "nearest"}
     shades = axes.imshow(np.where(muted, 0.0, scores[order]) / limits, **look)
-    inks = _write_scores(axes, scores[order], ends[order], shades.to_rgba(shades.get_array()), 7.5 if half else 8.5)
-    _draw_whiskers(axes, np.isfinite(ends[order]), scores[order] / limits, ends[order] / limits, inks)
+    texts = {place: number(score, 2, whole=False) for place, score in np.ndenumerate(scores[order])}
+    for place, end in np.ndenumerate(ends[order]):
+        texts[place] += f" ± {number(end, 2, whole=False)}" if np.isfinite(end) else ""
+        texts[place] = "failed" if np.isnan(scores[order][place]) else texts[place]
+    inks = {place: WARNING if text == "failed" else MIDDLE if muted[place] else INK for place, text in texts.items()}
+    write_cells(axes, shades, texts, 7.5 if half else 8.5, inks)
     axes.set_xticks(range(len(entries)), [wrap_name(entry, 9.5 / len(entries)) for entry in entries])
     axes.set_yticks(range(rows), [names[index] for index in order])
     axes.tick_params(length=0, labelsize=8.5, labeltop=True, labelbottom=False)
@@ -214,32 +225,3 @@ def score_table(
     more = f"; {rest} smaller features not shown" if rest > 0 else ""
     axes.set_xlabel(f"score ({unit}); colours are scaled within each column{more}", fontsize=8.5, loc="left")
     return drawing
-
-
-def _write_scores(axes: Axes, scores: np.ndarray, half: np.ndarray, shades: np.ndarray, size: float) -> np.ndarray:
-    """Write scores (rows, columns) with half of their intervals into cells of these shades; return the inks."""
-    inks = np.empty(scores.shape, object)
-    for (row, column), score in np.ndenumerate(scores):
-        text, ink = ("failed", WARNING) if np.isnan(score) else (number(score, 2, whole=False), INK)
-        known = np.isfinite(half[row, column])
-        if known:
-            text += f" ± {number(half[row, column], 2, whole=False)}"
-        ink = MIDDLE if abs(score) <= half[row, column] else ink
-        dark = not np.isnan(score) and shades[row, column, :3] @ [0.2126, 0.7152, 0.0722] < 0.45
-        inks[row, column] = PAPER if dark else ink
-        style = {"ha": "center", "va": "center", "fontsize": size, "color": inks[row, column], "in_layout": False}
-        axes.text(column, row - 0.1 * known, text, **style)
-    return inks
-
-
-def _draw_whiskers(axes: Axes, known: np.ndarray, scores: np.ndarray, half: np.ndarray, inks: np.ndarray) -> None:
-    """Draw known scores' intervals below their numbers; a cell is twice the column's largest score wide."""
-    if not known.any():
-        return
-    row, column = np.nonzero(known)
-    sides = (0.45 * (scores + side * half)[known] for side in (-1, 0, 1))
-    low, middle, high = (column + side.clip(-0.48, 0.48) for side in sides)
-    axes.hlines(row + 0.32, low, high, colors=list(inks[known]), linewidth=0.9)
-    for ink in dict.fromkeys(inks[known]):
-        inked = inks[known] == ink
-        axes.plot(middle[inked], row[inked] + 0.32, "|", color=ink, markersize=4, markeredgewidth=1.2)

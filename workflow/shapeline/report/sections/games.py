@@ -13,11 +13,10 @@ import pandas as pd
 from shapeline.designs.interactions import enumerate_pairs
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
-from shapeline.report.elements import FOLD, HTML, assign_styles, figure, fold, heading, join_parts, note, table
+from shapeline.report.elements import FOLD, HTML, assign_styles, figure, fold, heading, join_parts, note, shorten, table
 from shapeline.report.experiment import Results, drop_failures, scalars
 from shapeline.report.explorer import ExplorerData, Instance, count_shown, explorer_html
 from shapeline.report.figures import explanations, games
-from shapeline.report.figures.games import cut
 from shapeline.report.figures.score_maps import LEVEL
 from shapeline.report.formatting import explain_unit, format_count, number, share
 from shapeline.report.sections import common, images
@@ -319,7 +318,7 @@ def _build_explorer(results: Results, leading: str) -> HTML:
     listed = [
         Instance(
             str(row["instance"]),
-            prediction=f"{_shorten(row['answer'])} ({_shorten(row['question'])})",
+            prediction=f"{shorten(row['answer'], MAX_LENGTH)} ({shorten(row['question'], MAX_LENGTH)})",
             base=row["value_empty"],
             full=row["value_full"],
             names=[*row["parts"]],
@@ -333,12 +332,12 @@ def _build_explorer(results: Results, leading: str) -> HTML:
 
 
 def _show_prompt(results: Results, row: dict, leading: str) -> Iterator[HTML]:
-    yield heading(_shorten(row["question"]))
+    yield heading(shorten(row["question"], MAX_LENGTH))
     ends = f"{number(row['value_full'], whole=False)} with all parts, {number(row['value_empty'], whole=False)} without"
-    against = f" against “{_shorten(row['contrast'])}”" if row["contrast"] else ""
-    support = "; ".join(_shorten(row["parts"][index]) for index in row["support"])
+    against = f" against “{shorten(row['contrast'], MAX_LENGTH)}”" if row["contrast"] else ""
+    support = "; ".join(shorten(row["parts"][index], MAX_LENGTH) for index in row["support"])
     support = f" Support by the file: {support}" if support else ""
-    yield note(f"Answer: “{_shorten(row['answer'])}”{against}. log p(answer), nats: {ends}.{support}")
+    yield note(f"Answer: “{shorten(row['answer'], MAX_LENGTH)}”{against}. log p(answer), nats: {ends}.{support}")
     frame = results.scores[leading]
     scores, spread = _read(frame, row["instance"])
     if scores is None:
@@ -349,7 +348,11 @@ def _show_prompt(results: Results, row: dict, leading: str) -> Iterator[HTML]:
         panels = [("", row["parts"], scores, half, None)]
         yield explanations.colour_words(panels, what="the answer", feature="part")
         yield from _show_tokens(row, frame)
-    shown = {**row, "game": _shorten(row["question"]), "players": [_shorten(part, 60) for part in row["parts"]]}
+    shown = {
+        **row,
+        "game": shorten(row["question"], MAX_LENGTH),
+        "players": [shorten(part, 60) for part in row["parts"]],
+    }
     yield fold("Scores of the parts by each method", join_parts(*show_scores(results, shown)))
 
 
@@ -360,10 +363,10 @@ def _show_tokens(row: dict, frame: pd.DataFrame) -> Iterator[HTML]:
     details = [json.loads(details or "{}") for details in rows["details"]]
     tokens = next((one["tokens"] for one in reversed(details) if "tokens" in one), None)
     if tokens is not None:
-        names = [_shorten(part, 60) for part in row["parts"]]
+        names = [shorten(part, 60) for part in row["parts"]]
         yield figure(
             games.heat_map(names, [*row["tokens"]], np.array(tokens)),
-            f"Scores of parts for each token of the answer: {_shorten(row['question'])}",
+            f"Scores of parts for each token of the answer: {shorten(row['question'], MAX_LENGTH)}",
             "Contributions of each part to the log-probability of each token of the answer, from the same evaluations.",
         )
 
@@ -382,7 +385,3 @@ def measures_section(results: Results) -> HTML:
             "correlation of the sum of the kept parts' scores with the value, over fresh coalitions."
         ),
     )
-
-
-def _shorten(text: str, most: int = MAX_LENGTH) -> str:
-    return cut(" ".join(str(text).split()), most)

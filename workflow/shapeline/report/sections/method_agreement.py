@@ -1,6 +1,5 @@
 """Agreement between methods, masked and kept context, and ground-truth words."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -9,10 +8,11 @@ from matplotlib.figure import Figure
 
 from shapeline.metrics.error import correlate, cosine, rank_means
 from shapeline.report import elements
-from shapeline.report.colours import FAINT, INK, PAPER
+from shapeline.report.colours import FAINT, PAPER
 from shapeline.report.elements import HTML, SIGNS, WIDTH, Style, figure, fold, heading, join_parts, note, styled, table
 from shapeline.report.experiment import Results, scalars
 from shapeline.report.figures import dots
+from shapeline.report.findings import difference
 from shapeline.report.formatting import interval, number, two_digit_interval, two_digits
 from shapeline.statistics.comparison import compare
 
@@ -62,11 +62,8 @@ def agreement(frame: pd.DataFrame, entries: Sequence[str]) -> Figure | None:
     drawing.set_layout_engine("constrained")
     axes = drawing.subplots()
     shades = axes.imshow(values, cmap=SIGNS, vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
-    dark = shades.to_rgba(values)[..., :3] @ [0.2126, 0.7152, 0.0722] < 0.55
-    for (row, column), value in np.ndenumerate(values):
-        if np.isfinite(value):
-            style = {"fontsize": 8.5 if side > 0.5 else 8, "color": PAPER if dark[row, column] else INK}
-            axes.text(column, row, two_digits(value), ha="center", va="center", in_layout=False, **style)
+    texts = {place: two_digits(value) for place, value in np.ndenumerate(values) if np.isfinite(value)}
+    elements.write_cells(axes, shades, texts, 8.5 if side > 0.5 else 8)
     drawing.colorbar(shades, ax=axes, label="mean over instances", shrink=0.8).outline.set_visible(False)
     axes.set_facecolor(FAINT)  # the diagonal, and pairs without a common instance
     between = np.arange(len(present) - 1) + 0.5
@@ -123,64 +120,31 @@ def context_pairs(entries: Mapping[str, Mapping]) -> list[tuple[str, str]]:
     return [(pair["absent"], pair["present"]) for pair in kinds.values() if len(pair) == 2]
 
 
-def context_comparison(
-    measured: pd.DataFrame, scores_by_entry: Mapping[str, Sequence[np.ndarray | None]], pairs: Iterable[tuple[str, str]]
-) -> pd.DataFrame:
-    """Return per pair deletion AUC with context masked minus kept, paired over instances, and rank correlations.
-
-    measured: method, instance, repeat, statistic, x, value; scores_by_entry as in `agreements`.
-    """
-    areas = measured[measured["statistic"] == "deletion_auc"].pivot_table(
-        index="instance", columns="method", values="value", aggfunc="mean"
-    )
-    rows = []
-    for absent, present in pairs:
-        if absent not in areas or present not in areas:
+def context_section(
+    results: Results, scores_by_entry: Mapping[str, Sequence[np.ndarray | None]], pairs: Iterable[tuple[str, str]]
+) -> HTML:
+    """Return per pair deletion AUC with context masked minus kept, paired over instances, and rank correlations."""
+    rows, means = [], scalars(results.metrics.get("log_odds"), "deletion_auc")["mean"]
+    for pair in pairs:
+        change = difference(results, "log_odds", "deletion_auc", *pair)
+        if change is None:
             continue
-        both = areas[[absent, present]].dropna()
-        if both.empty:
-            continue
-        difference = pd.DataFrame({"value": both[absent] - both[present]}).reset_index()
-        mean = compare(difference.assign(method="", statistic="difference", repeat=0, x=np.nan)).iloc[0]
-        alike = agreements({entry: scores_by_entry[entry] for entry in (absent, present)})
-        alike = alike[alike["statistic"] == "rank correlation"]
-        rank = alike.iloc[0] if len(alike) else dict.fromkeys(("mean", "low", "high"), math.nan)
+        alike = scalars(agreements({entry: scores_by_entry[entry] for entry in pair}), "rank correlation")
+        better = "kept" if change["low"] > 0 else "masked" if change["high"] < 0 else "not significantly different"
         rows.append(
             {
-                "absent": absent,
-                "present": present,
-                "absent_area": both[absent].mean(),
-                "present_area": both[present].mean(),
-                **{key: mean[key] for key in ("mean", "low", "high", "n")},
-                **{f"rank_{key}": rank[key] for key in ("mean", "low", "high")},
+                "context masked": pair[0],
+                "context kept": pair[1],
+                "deletion AUC (nats)": ", ".join(number(means.get(entry), whole=False) for entry in pair),
+                "masked − kept (nats)": interval(change),
+                "lower (better)": better,
+                "rank correlation": two_digit_interval(alike.iloc[0]) if len(alike) else "–",
             }
         )
-    return pd.DataFrame(rows)
-
-
-def context_section(frame: pd.DataFrame) -> HTML:
-    """Return the comparison of contexts as a table; a note where there is nothing to compare."""
-    if frame.empty:
+    if not rows:
         return note("No method was run with both masked and kept context.")
-    shown = pd.DataFrame(
-        {
-            "context masked": row["absent"],
-            "context kept": row["present"],
-            "deletion AUC (nats)": f"{number(row['absent_area'], whole=False)}, "
-            f"{number(row['present_area'], whole=False)}",
-            "masked − kept (nats)": interval(row),
-            "lower (better)": "kept"
-            if row["low"] > 0
-            else "masked"
-            if row["high"] < 0
-            else "not significantly different",
-            "rank correlation": two_digit_interval({key: row[f"rank_{key}"] for key in ("mean", "low", "high")}),
-            "instances": number(row["n"]),
-        }
-        for row in frame.to_dict("records")
-    )
     return join_parts(
-        table(shown, text=["context kept", "lower (better)"]),
+        table(pd.DataFrame(rows), text=["context kept", "lower (better)"]),
         note(
             "Features outside the window of a method are masked (set to the baseline) or kept. Differences are paired "
             "within instances, with 95 % intervals over instances."
@@ -242,8 +206,7 @@ def comparisons(results: Results) -> HTML:
         parts.append(note(f"Computed on {number(len(sample))} of {number(len(ids))} instances, evenly spaced."))
     pairs = context_pairs(results.entries)
     if pairs and "log_odds" in results.measured:
-        compared = context_comparison(results.measured["log_odds"], scores, pairs)
-        parts += [heading("Context masked or kept"), context_section(compared)]
+        parts += [heading("Context masked or kept"), context_section(results, scores, pairs)]
     if "ground_truth_words" in results.metrics:
         parts += [
             heading("Ground-truth words"),
