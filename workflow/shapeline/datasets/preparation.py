@@ -294,12 +294,6 @@ def _count_records(
     return counts
 
 
-def _misses_nan(cells: "pd.Series") -> bool:
-    """Return whether the cells are objects and the missing ones NaN, none of them None."""
-    missing = cells[cells.isna()]
-    return cells.dtype == object and len(missing) > 0 and all(isinstance(cell, float) for cell in missing)
-
-
 def _write(
     folder: Path,
     arrays: dict[str, np.ndarray],
@@ -340,7 +334,9 @@ def _write_part(part: Path, content: "dict | pd.DataFrame") -> None:
     if hasattr(content, "to_parquet"):
         frame = content.reset_index(drop=True)
         # Parquet has one null, which pandas 2 reads as None in object columns.
-        frame.attrs = {NAN: [name for name in frame if _misses_nan(frame[name])]}
+        missing = {name: cells[cells.isna()] for name, cells in frame.items() if cells.dtype == object}
+        nan = [name for name, each in missing.items() if len(each) and all(isinstance(cell, float) for cell in each)]
+        frame.attrs = {NAN: nan}
         frame.to_parquet(part)
     elif part.stem.endswith(".parquet"):
         import pyarrow.parquet

@@ -55,18 +55,14 @@ def expand(path: str | os.PathLike) -> Path:
             f"path '{path}': the environment variable {unset.group().strip('${}')} is not set; set it, or write "
             "the path."
         )
-    _refuse_long(text)
-    return Path(text)
-
-
-def _refuse_long(path: str) -> None:
-    whole = path.encode("utf-8", "surrogatepass")
+    whole = text.encode("utf-8", "surrogatepass")
     part = max(map(len, whole.split(b"/")))
-    if len(whole) > LONGEST_PATH or part > LONGEST_PART:
+    if len(whole) > LONGEST_PATH or part > LONGEST_PART:  # which no operating system can open
         problem = f"a name of {part:,} bytes" if part > LONGEST_PART else f"{len(whole):,} bytes"
         raise ShapelineError(
-            f"path '{path[:20]}...': {problem}; the longest are {LONGEST_PART} and {LONGEST_PATH:,}; shorten it."
+            f"path '{text[:20]}...': {problem}; the longest are {LONGEST_PART} and {LONGEST_PATH:,}; shorten it."
         )
+    return Path(text)
 
 
 def user_function(text: str) -> Callable:
@@ -134,7 +130,9 @@ def local_imports(file: Path) -> dict[str, Path]:
     waiting = [(file, "")]
     while waiting:
         importing, package = waiting.pop()
-        for name in _list_imports(importing, package):
+        imported = _list_names(importing, importing.stat().st_mtime_ns, package) if importing.is_file() else ()
+        parents = [".".join(parts[: end + 1]) for parts in imported for end in range(len(parts))]
+        for name in dict.fromkeys(parents):
             inside = Path(*name.split("."))
             places = (root / each for root in roots for each in (inside / "__init__.py", inside.with_suffix(".py")))
             path = next(filter(Path.is_file, places), None)
@@ -142,15 +140,6 @@ def local_imports(file: Path) -> dict[str, Path]:
                 files[name] = path
                 waiting.append((path, name if path.name == "__init__.py" else name.rpartition(".")[0]))
     return files
-
-
-def _list_imports(file: Path, package: str) -> tuple[str, ...]:
-    """Return the names that a file of a package may import, with their packages."""
-    if not file.is_file():
-        return ()
-    imported = _list_names(file, file.stat().st_mtime_ns, package)
-    names = [".".join(parts[: end + 1]) for parts in imported for end in range(len(parts))]
-    return tuple(dict.fromkeys(names))
 
 
 @cache

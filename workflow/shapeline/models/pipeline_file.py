@@ -109,8 +109,13 @@ def _load_pipeline(source: str, content: bytes, known: dict[str, Any], task: str
     check_columns(source, estimator, [column["name"] for column in known["columns"]])
     if find_columns(estimator) is None:
         refuse_categories(source, [column["name"] for column in known["columns"] if "values" in column])
-    ask = _find_predict if task == "regression" else _order_probabilities
-    return Pipeline(content, known["columns"], estimator, ask(source, estimator, known["classes"]))
+    if task != "regression":
+        ask = _order_probabilities(source, estimator, known["classes"])
+    elif find_classes(estimator) is not None or not hasattr(estimator, "predict"):
+        raise ShapelineError(f"models: {source} is not a regressor; remove the dataset's task, or fit one")
+    else:
+        ask = estimator.predict
+    return Pipeline(content, known["columns"], estimator, ask)
 
 
 def number_dates(frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -184,12 +189,6 @@ def check_columns(source: str, estimator: Any, names: list[str]) -> None:
             raise ShapelineError(
                 f"models: {source} needs the column '{name}', which the dataset lacks.{nearest(name, names)}"
             )
-
-
-def _find_predict(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
-    if find_classes(estimator) is not None or not hasattr(estimator, "predict"):
-        raise ShapelineError(f"models: {source} is not a regressor; remove the dataset's task, or fit one")
-    return estimator.predict
 
 
 def _order_probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
