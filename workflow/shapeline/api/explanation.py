@@ -18,6 +18,7 @@ from shapeline.designs.interactions import build_symmetric
 from shapeline.errors import ShapelineError, describe_missing, nearest, shorten_name
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
+from shapeline.scores import RENAMED_COLUMNS
 
 if TYPE_CHECKING:
     import shap
@@ -25,13 +26,7 @@ if TYPE_CHECKING:
 
     from shapeline.report.elements import HTML
 
-RENAMED = {
-    "uncertainty": "standard_error",
-    "pairs": "interaction_values",
-    "pairs_uncertainty": "interactions_standard_error",
-    "flag": "warning",
-    "extra": "details",
-}
+RENAMED = RENAMED_COLUMNS | {"pairs": "interaction_values"}
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
 
 

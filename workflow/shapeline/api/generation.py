@@ -14,6 +14,7 @@ import pandas as pd
 
 from shapeline.api import drawing
 from shapeline.api.choice import AUTO, BUDGET, check_entry, check_spending, choose_method, parse_stopping_rule
+from shapeline.api.explanation import LEVEL
 from shapeline.designs.design import check_choice, check_integer, count_evaluations
 from shapeline.errors import ShapelineError, name_type, nearest, reported_extras
 from shapeline.generation import estimates, game
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from shapeline.report.elements import HTML
 
-LEVEL = 1.96  # half-widths of 95 % intervals to a standard error
 KINDS = ("bars", "tokens", "text")
 ROWS, WIDE = 12, 60  # parts that are printed, and characters of one
 PLACEHOLDER = "..."

@@ -450,7 +450,11 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
         raise ShapelineError(f"qii: permutations = {permutations}; at least 1.")
     if n <= MAX_EXACT:
         masks = enumerate_coalitions(n, "qii")
-        values = [[_average_output(predict, x, X, mask) for mask in masks] for x in points]
+        parts = [X[a : a + MAX_ROWS] for a in range(0, len(X), MAX_ROWS)]
+        values = [
+            [sum(_query(predict, np.where(mask, x, part)).sum() for part in parts) / len(X) for mask in masks]
+            for x in points
+        ]
         return np.asarray(values) @ shapley_readout(masks).T
     random = np.random.default_rng(seed)
     scores = np.zeros((len(points), n))
@@ -464,11 +468,6 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
             values = _query(predict, mixed.reshape(-1, n)).reshape(count, n + 1)
             scores[row] += np.take_along_axis(np.diff(values, axis=1), position, axis=1).sum(axis=0)
     return scores / permutations
-
-
-def _average_output(predict: Callable, x: np.ndarray, X: np.ndarray, mask: np.ndarray) -> float:
-    sums = [_query(predict, np.where(mask, x, X[a : a + MAX_ROWS])).sum() for a in range(0, len(X), MAX_ROWS)]
-    return sum(sums) / len(X)
 
 
 def _query(predict: Callable, rows: np.ndarray) -> np.ndarray:
