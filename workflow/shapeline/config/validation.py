@@ -143,27 +143,20 @@ def _list_problems(path: Path) -> Iterator[str]:
     else:
         if root is not None and not isinstance(root, yaml.MappingNode):
             yield "holds no keys; begin with one, such as 'experiments:'"
-        yield from _find_repeated_keys(root)
+        yield from _find_repeated_keys(root, set())
 
 
-def _find_repeated_keys(root: yaml.Node | None) -> Iterator[str]:
-    waiting, seen = [root] if root else [], set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen or isinstance(node, yaml.ScalarNode):
-            continue
-        seen.add(id(node))  # an alias names a node that stands elsewhere too
-        children = node.value
-        if isinstance(node, yaml.MappingNode):
-            first: dict[str, int] = {}
-            for key, _ in node.value:
-                line = key.start_mark.line + 1
-                if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE_TAG:
-                    continue
-                if (before := first.setdefault(key.value, line)) != line:
-                    yield f"line {line}: the key '{key.value}' is repeated (first in line {before}); keep one"
-            children = [child for pair in node.value for child in pair]
-        waiting += children
+def _find_repeated_keys(node: yaml.Node | None, seen: set[int]) -> Iterator[str]:
+    if node is None or isinstance(node, yaml.ScalarNode) or id(node) in seen:
+        return
+    seen.add(id(node))  # an alias names a node that stands elsewhere too
+    first: dict[str, int] = {}
+    for key, child in node.value if isinstance(node, yaml.MappingNode) else ((None, child) for child in node.value):
+        if isinstance(key, yaml.ScalarNode) and key.tag != MERGE_TAG:
+            line = key.start_mark.line + 1
+            if (before := first.setdefault(key.value, line)) != line:
+                yield f"line {line}: the key '{key.value}' is repeated (first in line {before}); keep one"
+        yield from _find_repeated_keys(child, seen)
 
 
 log = logging.getLogger("shapeline")
