@@ -21,8 +21,8 @@ PATTERN_HINTS = {
     USER_FILE: "write path/to/file.py:function",
     TOKENIZER: "write path/to/file.py:function, or path/to/folder of a tokenizer.json",
     MODEL_FILE: "name path/to/file.py:function, a .skops, .keras or .onnx file, one of XGBoost (.json, .ubj), LightGBM "
-    "(.txt) or CatBoost (.cbm), or path/to/folder of transformers (here: ./folder); pickle and joblib are not read, so "
-    "save a pipeline with skops.io.dump, and name weights of a network under 'weights'",
+    "(.txt) or CatBoost (.cbm), or path/to/folder of transformers (here: ./folder); save a pipeline by skops.io.dump, "
+    "name weights of a network under 'weights', or load another file in a function (framework: function)",
 }
 REFUSED = "refused"  # the type of errors whose message is a line of the package's own
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

@@ -595,7 +595,7 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
         except (ValueError, TypeError, KeyError, OSError) as error:
             raise ShapelineError(
                 f"models: {source} cannot be read as a Keras file in safe mode ({first_line(error)})"
-                "; save it with model.save('name.keras')"
+                "; save it with model.save('name.keras'), or load custom layers in path/to/file.py:function"
             ) from error
     if len(inner.inputs) > 1 or isinstance(getattr(inner, "input", None), dict):
         named = " by name" * isinstance(inner.input, dict)
