@@ -587,11 +587,17 @@ def test_a_custom_method_in_one_call(root):
     [
         ("def make(d):\n    return np.eye(d)\n", "returned an ndarray; return a Design of 4 features"),
         ("def make(d):\n    return Design(np.eye(3, dtype=bool), np.eye(3))\n", "a Design of 3 features"),
+        ("def make(d):\n    return Design(np.eye(d, dtype=bool), np.eye(d) / 0)\n", "a readout that is not finite"),
+        (
+            "def make(d, budget):\n    masks = np.array([*np.ndindex(*[2] * d)], bool)\n"
+            "    return Design(masks, np.zeros((d, 2**d)))\n",
+            "returned 16 coalitions; return at most 8, the budget",
+        ),
     ],
 )
 def test_a_custom_function_must_return_a_design(tmp_path, text, said):
-    with pytest.raises(ShapelineError, match=said):
-        explained({"method": own(tmp_path, text)})
+    with pytest.raises(ShapelineError, match=said), np.errstate(all="ignore"):
+        explained({"method": own(tmp_path, text)}, 2.0 if "budget" in text else None)
 
 
 @pytest.mark.parametrize(

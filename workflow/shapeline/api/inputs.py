@@ -275,8 +275,7 @@ def _read_table(
     for what, given in (("background", background), ("reference", reference)):
         is_untyped = dtype is None and not isinstance(given, pd.DataFrame)  # columns have lost their types
         if is_reordered and given is not None and not isinstance(given, pd.DataFrame | pd.Series):
-            reason = "it has no column names, and the inputs' order is not the model's"
-            raise ShapelineError(f"explain: {what}: {reason}; give a data frame")
+            raise ShapelineError(f"explain: {what}: it has no column names to order it by; give a data frame")
         given = given.to_frame().T if isinstance(given, pd.Series) else _build_frame(what, given, list(inputs.columns))
         if given is not None:
             given = _select_columns(what, given, list(inputs.columns))

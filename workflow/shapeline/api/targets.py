@@ -45,9 +45,10 @@ class Classes:
             return index
         if index is not None:
             label = (self.names or self.labels)[index]
+            known = ", ".join([*map(repr, self.labels[:5]), *["..."] * (len(self.labels) > 5)])
             raise ShapelineError(
-                f"explain: {what} {value} is not a class; the model's are {_format_classes(self.labels)}. For "
-                f"the class at that position write {what}={label!r}."
+                f"explain: {what} {value} is not a class; the model's are {known}. For the class at that position "
+                f"write {what}={label!r}."
             )
         if not (self.names or self.labels):
             if is_number:
@@ -58,11 +59,6 @@ class Classes:
         raise ShapelineError(
             f"explain: {what} '{value}' is not a class.{nearest(known, [*(self.names or self.labels), *WORDS])}"
         )
-
-
-def _format_classes(labels: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, labels[:5]))
-    return shown if len(labels) <= 5 else f"{shown}, ... ({len(labels)})"
 
 
 def name_classes(model: object, class_names: Sequence[str] | None) -> Classes:

@@ -255,7 +255,10 @@ class Evaluator:
         with torch_execution.evaluating(self.model):
             local = LocalCrops.of(trunk, backend, inputs, reference_rows, self.device)
             first, difference = torch.zeros(1, dtype=torch.int64, device=self.device), 0.0
-            for codes in _sample_codes(self.height, self.width):
+            rows, columns = np.arange(self.height), np.arange(self.width)
+            sizes = np.array(_TEST_RECTANGLES)[:, None] * (self.height, self.height, self.width, self.width)
+            for rectangle in sizes.astype(np.int64):
+                codes = exploration.encode(rectangle[None], np.zeros((1, 2), np.int64), rows, columns)
                 logits = [evaluate(codes, first).double() for evaluate in (local.outputs, self.evaluate_entire)]
                 if self.model.task == "multilabel":  # a softmax over labels would hide shifts that sigmoids show
                     logits = [torch.stack([output, torch.zeros_like(output)], dim=1) for output in logits]
@@ -338,10 +341,3 @@ class Evaluator:
 
 # Corners as shares of an image: nothing, everything, a half, a small part at the end, a part in the middle.
 _TEST_RECTANGLES = ((0, 0, 0, 0), (0, 1, 0, 1), (0, 0.5, 0, 0.5), (0.9, 1, 0.9, 1), (0.4, 0.6, 0.3, 0.5))
-
-
-def _sample_codes(height: int, width: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the codes of a few single rectangles that verify crops."""
-    rectangles = (np.array(_TEST_RECTANGLES)[:, None, None] * (height, height, width, width)).astype(np.int64)
-    still, rows, columns = np.zeros((1, 2), np.int64), np.arange(height), np.arange(width)
-    return [exploration.encode(rectangle, still, rows, columns) for rectangle in rectangles]

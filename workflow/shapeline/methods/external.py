@@ -50,9 +50,12 @@ def read(
     for row, instance, target in zip(positions, instances, targets, strict=True):
         if row < 0 and instance in known:
             other = table.index.get_level_values(1)[known == instance][0]
+            # A column with missing cells has floats.
+            other = (
+                "no class" if pd.isna(other) else f"class {other:g}" if isinstance(other, float) else f"class {other}"
+            )
             raise MethodFailure(
-                "other class",
-                f"{path}: explains {_name_class(other)} of instance {instance}, not {target}; add a row of that class",
+                "other class", f"{path}: explains {other} of instance {instance}, not {target}; add a row of that class"
             )
         if row < 0:
             raise MethodFailure("not in the file", f"{path}: has no row of instance {instance}; add it")
@@ -70,13 +73,6 @@ def read(
     seconds = rows.get("seconds")
     details["seconds"] = np.full(len(rows), np.nan) if seconds is None else seconds.to_numpy(np.float64)
     return scores, evaluations, details
-
-
-def _name_class(target: object) -> str:
-    """Return a target of the file as text; a column with missing cells has floats."""
-    if pd.isna(target):
-        return "no class"
-    return f"class {target:g}" if isinstance(target, float) else f"class {target}"
 
 
 def _read_scores(path: str, rows: pd.DataFrame, features: Features) -> np.ndarray:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import psutil
 
 from shapeline.datasets import sources
@@ -111,10 +112,22 @@ class MethodSettings:
             raise ShapelineError(
                 f"{self.name}: {d} features exceed the memory; group them, or lower the budget"
             ) from error
-        if self.method.argument_names is not None and (not isinstance(design, Design) or design.d != d):
-            returned = f"a Design of {design.d} features" if isinstance(design, Design) else name_type(design)
-            raise ShapelineError(f"{self.name}: returned {returned}; return a Design of {d} features")
+        if self.method.argument_names is not None:
+            self._check_own(design, d, evaluations if "budget" in self._build.names else None)
         return design if self._sparsify is None else self._sparsify({**self.arguments, "fitted": design})
+
+    def _check_own(self, design: object, d: int, limit: int | None) -> None:
+        """Raise ShapelineError for what a user's function returned; limit: of coalitions."""
+        problem = ""
+        if not isinstance(design, Design) or design.d != d:
+            returned = f"a Design of {design.d} features" if isinstance(design, Design) else name_type(design)
+            problem = f"returned {returned}; return a Design of {d} features"
+        elif not np.isfinite(design.attribute(np.ones(len(design.masks)))).all():
+            problem = "returned a readout that is not finite; return finite weights"
+        elif limit is not None and len(design.masks) > limit:
+            problem = f"returned {len(design.masks)} coalitions; return at most {limit}, the budget"
+        if problem:
+            raise ShapelineError(f"{self.name}: {problem}")
 
     def scorer(self, framework: str | None) -> sources.Call:
         """Return the function of a method that computes scores itself, for a model of this framework."""
