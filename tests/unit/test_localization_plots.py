@@ -219,7 +219,7 @@ def test_the_page_has_every_section_and_every_method(rendered):
     assert all(name in text for name in ENTRIES)
     assert "Traceback" not in text and "None" not in text and "nan" not in text.split()
     assert "The data are synthetic (crosses)." in text and "no figures" not in text.lower()
-    assert "(every leaf that touches a true pixel)" in text
+    assert "Highest mean F1 as published" in text and "Upper bounds of F1 for the leaves of h-Shap" in text
     assert not re.search(r"<script[^>]*src|<link|<iframe|@import|url\((?!#)", page)
     assert page.count("<img") + page.count("<svg") == 14 and 'label=""' not in page and ' alt=""' not in page
 

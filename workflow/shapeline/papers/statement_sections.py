@@ -162,7 +162,10 @@ def counter_example(verdict: axioms.Verdict, sigma: float | None = None) -> Figu
         if plane:
             axes.set(ylim=(low[1] - margin, high[1] + margin), ylabel="feature 1")
             _draw_dots(axes, *data.X.T, data.labels, len(example.before.X), random)
-            _draw_plane(axes, data, expected, 0.9 * margin / largest)
+            axes.set_aspect("equal")
+            for value, dashed in ((expected, True), (data.influence, False)):
+                if value is not None:
+                    _draw_arrow(axes, data.X[0], 0.9 * margin / largest * value, dashed)
         else:
             heights = np.where(data.labels == data.labels[0], 1.0, 0.0)
             heights[1:] = 0.5 if random else heights[1:]
@@ -196,13 +199,6 @@ def _draw_line(axes: Axes, data: axioms.Labelled, expected, scale: float, sigma:
     for value, dashed in arrows:
         across = min(0.85 * (end - x[0]), 0.5 / max(abs(value), 1e-9))  # the tip must be within the axes
         _draw_arrow(axes, (x[0], height), (across, across * value), dashed)
-
-
-def _draw_plane(axes: Axes, data: axioms.Labelled, expected, scale: float) -> None:
-    axes.set_aspect("equal")
-    for value, dashed in ((expected, True), (data.influence, False)):
-        if value is not None:
-            _draw_arrow(axes, data.X[0], scale * value, dashed)
 
 
 def _draw_dots(axes: Axes, across: np.ndarray, up: np.ndarray, labels: np.ndarray, known: int, random: bool) -> None:

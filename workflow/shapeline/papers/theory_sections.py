@@ -13,7 +13,6 @@ from shapeline.report.formatting import number
 from shapeline.report.sections.common import top
 from shapeline.theory.checks import AXIOMS, Checks, Search, measure_linear_share
 from shapeline.theory.estimators import ESTIMATORS, ROUNDING, Approximation
-from shapeline.theory.visited_nodes import Hierarchy
 
 
 def verdict(discrepancy: float | None) -> str:
@@ -94,10 +93,7 @@ def _list_statements(checks: Checks) -> list[dict[str, str]]:
     gaps = ("eq. 6: root mean square difference", "Myerson weights: largest difference")
     myerson = [max(row[name] for row in checks.myerson) for name in gaps]
     banzhaf = max(row["largest relative discrepancy"] for row in checks.banzhaf)
-    rows = [
-        (f"Kernel proof: {row.statement}", "Lundberg 2017", verdict(row.printed_error), verdict(row.corrected_error))
-        for row in kernel
-    ]
+    rows = [(f"Kernel proof: {row['formula']}", "Lundberg 2017", verdict(row[""]), verdict(row[" "])) for row in kernel]
     rows += [
         ("Solution of least squares with any weight q(s)", "Charnes et al. 1988", verdict(symmetric), ""),
         ("Lemma 1, a sum of binomials", "Chen et al. 2018", verdict(checks.lemma_1), ""),
@@ -143,15 +139,7 @@ def _compare_window(checks: Checks, key: str) -> float:
 def kernel_section(checks: Checks) -> HTML:
     """Return the formulas of the kernel proof, the designs that use them, and the error from finite end weights."""
     kernel = checks.kernel
-    formulas = pd.DataFrame(
-        {
-            "formula": [row.statement for row in kernel.comparisons],
-            "as printed": [row.printed for row in kernel.comparisons],
-            "": [verdict(row.printed_error) for row in kernel.comparisons],
-            "corrected": [row.corrected for row in kernel.comparisons],
-            " ": [verdict(row.corrected_error) for row in kernel.comparisons],
-        }
-    )
+    formulas = _format_rows(kernel.comparisons, str, str, verdict, str, verdict)
     designs = pd.DataFrame(
         {"design": list(kernel.designs), "largest difference": [number(error, 2) for error in kernel.designs.values()]}
     )
@@ -335,6 +323,8 @@ def uniqueness_section(checks: Checks) -> HTML:
 def hierarchy_section(checks: Checks) -> HTML:
     """Return visited nodes and similarity of h-Shap: theory as curves, simulations as points."""
     simulated = checks.hierarchy
+    visits = pd.DataFrame(simulated.visits, columns=["gamma", "rho", "expected", "mean", "standard_error"])
+    cosines = pd.DataFrame(simulated.similarity, columns=["leaf_cells", "important_cells", "bound", "lowest", "mean"])
     return join_parts(
         figure(
             hierarchy(simulated),
@@ -342,7 +332,7 @@ def hierarchy_section(checks: Checks) -> HTML:
             f"Left: curves are theorem 3.2 for n = {simulated.n}, points means of 2,000 simulated runs with 95 % "
             f"intervals (smaller than the points). Right: lines are the bound for {simulated.cells} cells, points the "
             "lowest cosine of 300 random games.",
-            numbers=_sample_games(simulated),
+            numbers=pd.concat([visits.assign(theorem="3.2"), cosines.assign(theorem="3.4")]),
         ),
         note(
             f"In {number(simulated.runs)} runs the cost exceeded 2ᵞ k logᵧ n only in the "
@@ -351,9 +341,3 @@ def hierarchy_section(checks: Checks) -> HTML:
             else f"The cost exceeded 2ᵞ k logᵧ n in {number(simulated.costly)} of {number(simulated.runs)} runs."
         ),
     )
-
-
-def _sample_games(simulated: Hierarchy) -> pd.DataFrame:
-    visits = pd.DataFrame(simulated.visits, columns=["gamma", "rho", "expected", "mean", "standard_error"])
-    cosines = pd.DataFrame(simulated.similarity, columns=["leaf_cells", "important_cells", "bound", "lowest", "mean"])
-    return pd.concat([visits.assign(theorem="3.2"), cosines.assign(theorem="3.4")])

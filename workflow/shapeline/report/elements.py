@@ -255,7 +255,9 @@ def figure(
     """Return a figure inside the page: an SVG element, or pixels at twice the resolution; numbers: its CSV."""
     if drawing is None:
         return None
-    place_parts(drawing)
+    if (engine := drawing.get_layout_engine()) is not None:  # once, and not again by each drawing
+        engine.execute(drawing)
+        drawing.set_layout_engine(None)
     for observe in observers:
         observe(drawing, alt, numbers)
     width, description = round(drawing.get_figwidth() * PIXELS_PER_INCH), html.escape(alt, quote=True)
@@ -309,13 +311,6 @@ def _write_png(drawing: Figure) -> bytes:
     buffer = io.BytesIO()
     pixels.save(buffer, "png", compress_level=6)
     return buffer.getvalue()
-
-
-def place_parts(drawing: Figure) -> None:
-    """Fix the positions of a figure's parts."""
-    if (engine := drawing.get_layout_engine()) is not None:
-        engine.execute(drawing)
-        drawing.set_layout_engine(None)
 
 
 def name_rows(axes: Axes, entries: Sequence[str], margin: float = 0.6) -> None:

@@ -1,7 +1,6 @@
 """Findings of an experiment in sentences."""
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -43,11 +42,6 @@ def difference(
     [pair] = paired.pairs(values).to_dict("records")
     bounds = {"mean": pair["difference"], "low": pair["low"], "high": pair["high"]}
     return bounds if pair["better"] == first else {"mean": -bounds["mean"], "low": -pair["high"], "high": -pair["low"]}
-
-
-def is_certain(difference: Mapping) -> bool:
-    """Return whether the interval of a difference excludes 0; False without an interval, as for one instance."""
-    return difference["low"] > 0 or difference["high"] < 0
 
 
 def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
@@ -145,6 +139,6 @@ def best_by_budget(results: experiment.Results) -> pd.DataFrame:
         names = (first["method"], second["method"]) if second else None
         behind = difference(results, "error", "rmse_by_budget", *names, budget) if names else None
         row["difference"] = interval(behind) if behind else "–"
-        row["significant"] = "–" if behind is None else "yes" if is_certain(behind) else "no"
+        row["significant"] = "–" if behind is None else "yes" if behind["low"] > 0 or behind["high"] < 0 else "no"
         rows.append(row)
     return pd.DataFrame(rows)

@@ -10,7 +10,7 @@ __getattr__, __dir__ = export_lazily(
         "simulate_hierarchy",
         "estimators": "KernelProof kernel_proof shapley_weight charnes charnes_solution "
         "constrained_least_squares Approximation approximate build_chain Sweep sweep lemma_1 "
-        "ROUNDING Comparison scores generator rms largest additive_over_components",
+        "ROUNDING scores generator rms largest additive_over_components",
         "checks": "Checks check_all measure_myerson_gaps measure_linear_share check_efficiency check_banzhaf_identity",
     },
 )

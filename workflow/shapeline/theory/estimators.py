@@ -25,15 +25,9 @@ END_WEIGHTS = 10.0 ** np.arange(0, 15)  # at 10^16 the matrix is singular in flo
 ROUNDING = 1e-9  # discrepancies below this are float64 rounding, in games with values of order 1
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A formula as printed and as corrected ("" if it is right as printed), each with its largest discrepancy."""
-
-    statement: str
-    printed: str
-    printed_error: float
-    corrected: str = ""
-    corrected_error: float | None = None
+def compare_formula(formula: str, printed: str, error: float, corrected: str = "", rest: float | None = None) -> dict:
+    """Return a formula as printed and as corrected ("" if it is right as printed), with its largest discrepancies."""
+    return {"formula": formula, "as printed": printed, "": error, "corrected": corrected, " ": rest}
 
 
 def scores(design: Design, tables: np.ndarray) -> np.ndarray:
@@ -251,7 +245,7 @@ class KernelProof:
     """
 
     d: int
-    comparisons: list[Comparison]
+    comparisons: list[dict]
     designs: dict[str, float]
     end_weights: np.ndarray
     end_errors: np.ndarray
@@ -288,24 +282,24 @@ def kernel_proof(d: int = 8, games: int = 50, seed: int = 0) -> KernelProof:
     )
 
 
-def _compare_matrix(gram: np.ndarray, inverse: np.ndarray) -> list[Comparison]:
+def _compare_matrix(gram: np.ndarray, inverse: np.ndarray) -> list[dict]:
     """Compare the printed formulas of XᵀWX = a I + c J, gram (d, d), and of its inverse as c grows."""
     d = len(gram)
     identity = (np.diag(gram)[:, None] - gram)[~np.eye(d, dtype=bool)]  # a, for every entry
     limit = (np.eye(d) - 1 / d) * d / (d - 1)
     return [
-        Comparison(
+        compare_formula(
             "coefficient of I in XᵀWX = a I + cJ",
             "1/(d − 1)",
             largest(identity - 1 / (d - 1)),
             "(d − 1)/d",
             largest(identity - (d - 1) / d),
         ),
-        Comparison("inverse of XᵀWX as c → ∞", "I + (I − J)/(d − 1)", largest(inverse - limit)),
+        compare_formula("inverse of XᵀWX as c → ∞", "I + (I − J)/(d − 1)", largest(inverse - limit)),
     ]
 
 
-def _compare_weights(X: np.ndarray, fit: np.ndarray) -> list[Comparison]:
+def _compare_weights(X: np.ndarray, fit: np.ndarray) -> list[dict]:
     """Compare the printed weight of each v(S) in each score with fit (d, 2^d) of coalitions X (2^d, d)."""
     d, s = X.shape[1], X.sum(axis=1).astype(int)
     size = np.arange(d + 1)
@@ -315,14 +309,14 @@ def _compare_weights(X: np.ndarray, fit: np.ndarray) -> list[Comparison]:
     inside = count[d - size] * count[np.maximum(size - 1, 0)] / count[d]
     member = X.T == 1
     return [
-        Comparison(
+        compare_formula(
             "weight of v(S) on φⱼ, j ∈ S",
             "(d − s − 2)! (s − 1)! / d!",
             largest((fit - printed[s])[member & (s <= d - 2)]),
             "(d − s)! (s − 1)! / d!",
             largest((fit - inside[s])[member]),
         ),
-        Comparison(
+        compare_formula(
             "weight of v(S) on φⱼ, j ∉ S, S ≠ ∅",
             "−(d − s − 1)! s! / d!",
             largest((fit - outside[s])[~member & (s > 0)]),
@@ -330,9 +324,9 @@ def _compare_weights(X: np.ndarray, fit: np.ndarray) -> list[Comparison]:
     ]
 
 
-def _compare_games(tables: np.ndarray, fit: np.ndarray, exact: np.ndarray) -> Comparison:
+def _compare_games(tables: np.ndarray, fit: np.ndarray, exact: np.ndarray) -> dict:
     """Compare the printed scores of games, tables (games, 2^d), with their Shapley values (games, d)."""
-    return Comparison(
+    return compare_formula(
         "(XᵀWX)⁻¹XᵀWy is the Shapley value",
         "y = v(S)",
         largest(tables @ fit.T - exact),

@@ -75,7 +75,9 @@ def error_by_cost(
     if exact in evaluations.index:
         marks.append((evaluations[exact], f"{exact} (error 0)"))
     for index, (across, text) in enumerate(marks):
-        _draw_marker_line(axes, across, text, index)
+        axes.axvline(across, color=MIDDLE, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
+        place = {"xycoords": ("data", "axes fraction"), "xytext": (-4, -2 - 13 * index), "textcoords": "offset points"}
+        axes.annotate(text, (across, 1), **place, ha="right", va="top", fontsize=8, color=QUIET)  # lines may coincide
     hide_small_ticks(axes)
     axes.set_ylabel(f"RMSE to {exact or 'the exact values'} ({unit})")
     add_legend(drawing, axes, "")
@@ -105,13 +107,6 @@ def hide_small_ticks(axes: Axes) -> None:
         low, high = axis.get_view_interval()
         if axis.get_scale() == "log" and high >= 1000 * low:
             axis.minorticks_off()
-
-
-def _draw_marker_line(axes: Axes, across: float, text: str, row: int) -> None:
-    """Draw a dotted line at a number of evaluations, labelled at the top in row `row`, as lines may coincide."""
-    axes.axvline(across, color=MIDDLE, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
-    index = {"xycoords": ("data", "axes fraction"), "xytext": (-4, -2 - 13 * row), "textcoords": "offset points"}
-    axes.annotate(text, (across, 1), **index, ha="right", va="top", fontsize=8, color=QUIET)
 
 
 BEST = "optimal order"

@@ -150,7 +150,12 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
         f"Players in the order of {leading}; bars are 95 % intervals of the sampling error. {ends}.{left_out}",
         numbers=_tabulate_numbers(row["players"], columns),
     )
-    yield fold(f"Table of scores: {title}", table(_tabulate_scores(row["players"], order, columns)))
+    texts = {
+        entry: [_format_signed(scores[index], spread, index) for index in order]
+        for entry, (scores, spread) in columns.items()
+    }
+    players = [row["players"][index] for index in order]
+    yield fold(f"Table of scores: {title}", table(pd.DataFrame({"player": players, **texts})))
 
 
 def _has_values(results: Results, entry: str) -> bool:
@@ -166,14 +171,6 @@ def _tabulate_numbers(players: list[str], columns: dict) -> pd.DataFrame:
         for entry, (scores, _) in columns.items()
     ]
     return pd.concat(parts, ignore_index=True)
-
-
-def _tabulate_scores(players: list[str], order: np.ndarray, columns: dict) -> pd.DataFrame:
-    shown = {
-        entry: [_format_signed(scores[index], spread, index) for index in order]
-        for entry, (scores, spread) in columns.items()
-    }
-    return pd.DataFrame({"player": [players[index] for index in order], **shown})
 
 
 def convergence_section(results: Results) -> HTML:

@@ -69,17 +69,6 @@ def sentences(results: Results, advised: bool = False) -> list[str]:
                 f"Highest mean {text}: {first}, {two_digit_interval(rows.loc[first])}, followed by {second}, "
                 f"{two_digit_interval(rows.loc[second])}."
             )
-    f1 = scalars(frame, "f1")["mean"]
-    reached = f1[f1.index.isin(figures.select_method(results, "h_shap"))]
-    if len(reached):
-        best = reached.idxmax()
-        tops = {name: scalars(frame, name)["mean"].get(best) for name in figures.CEILINGS}
-        if None not in tops.values():
-            start.append(
-                f"{best} reaches F1 {two_digits(f1[best])}; the upper bounds for its leaves "
-                f"are {two_digits(tops['ceiling_touching'])} (every leaf that touches a true pixel) and "
-                f"{two_digits(tops['ceiling_best'])} (the best set of leaves)."
-            )
     return start
 
 

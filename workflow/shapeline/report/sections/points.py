@@ -17,7 +17,7 @@ from shapeline import influence
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error
-from shapeline.report import elements, experiment, findings, formatting
+from shapeline.report import elements, experiment, findings
 from shapeline.report.colours import AGAINST, BARS, INK, QUIET
 from shapeline.report.elements import HTML, NARROW, figure, heading, join_parts, note, styled, table
 from shapeline.report.experiment import Results
@@ -52,11 +52,6 @@ def cosine(first: Sequence[np.ndarray | None], second: Sequence[np.ndarray | Non
     """Return the cosine of each pair of vectors (p,) that both exist; 0 where one of them is zero."""
     both = [pair for pair in zip(first, second, strict=True) if pair[0] is not None and pair[1] is not None]
     return np.nan_to_num(error.cosine(*map(np.stack, zip(*both, strict=True)))) if both else np.empty(0)
-
-
-def cosine_pairs(vectors: Mapping[str, Sequence[np.ndarray | None]]) -> dict[tuple[str, str], np.ndarray]:
-    """Return the cosines of every pair of methods, in order; vectors (d,) per instance, None for a failure."""
-    return {pair: cosine(*(vectors[entry] for entry in pair)) for pair in itertools.combinations(vectors, 2)}
 
 
 def sparse_rows(frame: pd.DataFrame) -> pd.DataFrame:
@@ -148,7 +143,8 @@ def agreement_section(results: Results) -> HTML:
     """Return the distribution of the cosine between MIM and Parzen over all instances, and a table of all pairs."""
     ids = results.instances["instance"]
     entries = list_data_entries(results, POINTWISE)
-    pairs = cosine_pairs({entry: experiment.select_scores(results.scores[entry], ids) for entry in entries})
+    vectors = {entry: experiment.select_scores(results.scores[entry], ids) for entry in entries}
+    pairs = {pair: cosine(*(vectors[entry] for entry in pair)) for pair in itertools.combinations(vectors, 2)}
     pairs = {pair: values for pair, values in pairs.items() if len(values)}
     if not pairs:
         return note("Not available: fewer than two measures explained the same instances.")
@@ -224,22 +220,8 @@ def model_section(results: Results) -> HTML:
         heading("Agreement", 4),
         method_agreement.agreement_section(scores),
         note(subset) if len(results.instances) > MAX_COMPARED else None,
-        masking_note(results),
         common.masking_section(results),
     )
-
-
-def masking_note(results: Results) -> HTML | None:
-    """Return the best deletion AUC of the measures without the model, of those with it, and of the controls."""
-    areas = experiment.scalars(results.metrics.get("log_odds"), "deletion_auc")
-    best: dict[str, str | None] = {"data only": None, "evaluates the model": None, "control": None}
-    for entry in areas.sort_values("mean").index:
-        settings = results.entries[entry]
-        kind = "evaluates the model" if METHODS[settings["method"]].needs_model else "data only"
-        kind = "control" if settings.get("is_control") else kind
-        best[kind] = best[kind] or f"{entry} at {formatting.interval(areas.loc[entry])}"
-    lowest = "; ".join(f"{kind}: {area}" for kind, area in best.items() if area)
-    return note(f"The lowest (best) deletion AUC, in nats: {lowest}.") if lowest else None
 
 
 def points_section(results: Results) -> HTML:

@@ -181,33 +181,10 @@ def compare_baselines(answer: criteria.Evidence, results: Results) -> HTML | Non
             {name: other.first(results) for name, other in judged.items()},
             "baseline",
             "for every baseline",
-            f"{reference_change(answer, results) or ''} All columns evaluate the same scores, which were computed with "
-            "the first baseline, so that it may favour them.",
+            "All columns evaluate the same scores, which were computed with the first baseline and may be favoured by "
+            "it.",
         ),
     )
-
-
-def reference_change(answer: criteria.Evidence, results: Results) -> str | None:
-    """Return in a sentence whether the recommendation changes with the baseline; None where there is no other."""
-    entry = answer.first(results).entry
-    references = criteria.compare_references(answer, results)
-    others = {name: other.first(results) for name, other in references.items()}
-    status = {name: advice.bounds["status"].get(entry) for name, advice in others.items()}
-    if not others or None in status.values():
-        return None
-    replaced = f"in place of {criteria.name_reference(results)}, {entry} is"
-    if worse := [name for name in status if status[name] in WORSE]:
-        ahead = join_names([_format_difference(others[name], entry, answer.unit, name) for name in worse])
-        return f"⚠ The recommendation changes with the baseline: {entry} is significantly worse than {ahead}."
-    if unsure := [name for name in status if status[name] == "undecided"]:
-        return f"Sensitivity to the baseline: with {join_names(unsure)} {replaced} undecided."
-    return f"Sensitivity to the baseline: with {join_names(list(status))} {replaced} non-inferior too."
-
-
-def _format_difference(advice: Recommendation, entry: str, unit: str, name: str) -> str:
-    """Return the best mean with another baseline, and the difference of a method from it."""
-    row = advice.bounds.loc[entry]
-    return f"{advice.bounds.index[0]} by {ends(row['low'], row['high'])} {unit} (with {name})".replace("  ", " ")
 
 
 def variances(results: Results) -> HTML | None:
