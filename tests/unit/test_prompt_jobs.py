@@ -221,6 +221,7 @@ def test_entries_of_models_and_prompts_are_checked(folder, file, section, entry,
     with pytest.raises(ShapelineError) as told:
         load(raw)
     assert any(one.startswith(line) for one in str(told.value).splitlines()), told.value
+    assert str(told.value).count("no such file") <= 1  # of the dataset, and not again of the experiment
 
 
 def test_init_writes_a_configuration_that_is_valid(folder, file):

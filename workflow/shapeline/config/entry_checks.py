@@ -323,11 +323,10 @@ def check_prompts(place: Place) -> Iterator[str]:
         yield f".dataset: a language model explains prompts; name a dataset with source: {PROMPTS}"
     elif place.kind not in KINDS:
         yield f".features.kind: '{place.kind}' does not fit prompts. Allowed: {', '.join(KINDS)}."
-    else:
-        try:
-            prompts.check_parts(prompts.read_prompts(expand(dataset.path)), place.kind)
-        except (ShapelineError, TypeError) as error:
-            yield f".features: {error}"
+    elif not any(check_prompt_file(dataset)):  # whose mistakes are the dataset's
+        yield from catch(
+            ".features", lambda: prompts.check_parts(prompts.read_prompts(expand(dataset.path)), place.kind)
+        )
 
 
 def check_prompt_keys(place: Place) -> Iterator[str]:
