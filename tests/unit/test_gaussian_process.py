@@ -10,6 +10,7 @@ from shapeline import designs
 from shapeline.designs import gaussian_fit as fit
 from shapeline.designs import gaussian_pairs
 from shapeline.designs import gaussian_process as process
+from shapeline.designs.design import enumerate_coalitions
 from shapeline.designs.gaussian_pairs import draw_pairs, find_pairs, gp_shapley_minimum
 from shapeline.designs.gaussian_process import read_out, read_outputs, read_stack
 from shapeline.errors import ShapelineError
@@ -225,6 +226,23 @@ def test_a_curve_of_a_sum_is_met_by_the_effects_in_it():
     found = read_out(*drawn(tables, 16 * d))
     error = found.scores - np.array([games.shapley(game) for game in tables])
     assert np.sqrt((error**2).mean()) < 1.2e-4  # 2.8e-4 where the scores stand for the effects
+
+
+def test_relevances_are_learned_again_beside_terms(monkeypatch):
+    """Sums of products of two and of three features have single terms, beside which little is left to explain."""
+    d, tables = 11, []
+    masks = enumerate_coalitions(d, "a test")
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        parts = [rng.choice(d, rng.integers(2, 4), replace=False) for _ in range(12)]
+        tables.append(sum(rng.normal() * masks[:, part].all(axis=1) for part in parts))
+    exact = np.array([games.shapley(game) for game in tables])
+    found = read_out(*drawn(tables, 24 * d))
+    monkeypatch.setattr(process, "MIN_LEARNING_PAIRS", np.inf)
+    kept = read_out(*drawn(tables, 24 * d))
+    errors = [np.sqrt(((one.scores - exact) ** 2).mean(axis=1)) for one in (found, kept)]
+    assert np.exp(np.log(errors[0] / errors[1]).mean()) < 0.1
+    assert (np.abs(found.scores - exact) <= 1.96 * found.standard_error).mean() > 0.92
 
 
 def test_terms_find_the_triple_that_the_prior_holds_too_small():
@@ -546,12 +564,12 @@ def test_variances_of_a_curve_move_towards_those_without_it():
     one = fit.Data.of(np.ones((1, 12, 2)), np.ones((1, 12)), np.zeros((1, 12)))  # six pairs a feature
     plain, bent = (fit.Fit(np.zeros(1), *np.full((4, 1, 2), variance)) for variance in (8.0, 2.0))
     share = process.PLAIN_SHARE * (1 - process.MIN_PLAIN_PAIRS / 6)
-    found = process.widen_curve(one, plain, bent)
+    found = process.widen(one, plain, bent)
     np.testing.assert_allclose(found.variance, 2 * 4**share)
     np.testing.assert_allclose(found.other_variance, 2 * 4**share)
-    assert process.widen_curve(one, bent, plain).variance == pytest.approx(8)  # where it is no wider: the same
+    assert process.widen(one, bent, plain).variance == pytest.approx(8)  # where it is no wider: the same
     few = one.only(np.arange(8))
-    assert process.widen_curve(few, plain, bent).variance == pytest.approx(2)
+    assert process.widen(few, plain, bent).variance == pytest.approx(2)
 
 
 def test_intervals_hold_where_what_a_curve_leaves_is_main_effects():

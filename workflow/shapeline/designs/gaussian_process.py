@@ -21,15 +21,16 @@ MAX_COALITIONS = 2**14
 MAX_CELLS = 100_000  # of a block's covariance matrices together, so that they fit in the processor's cache
 MAX_FULL_PAIRS = 700  # with more, a subset of the pairs selects the relevances
 SUBSET_PAIRS = 256
+MIN_LEARNING_PAIRS = 3  # per feature, for relevances learned from a subset of the pairs, or beside single terms
 # Terms beyond the prior: a nonlinear link, single interactions.
 CURVE_VARIANCE = 0.1  # of the first wave, relative to a coalition's
 WAVES = (4, 8)  # minimum and maximum of the number of waves: two, and one more per pair and feature
 EFFECT_ROUNDS = 3
 RIDGE = 1e-3  # of the least-squares curve, times the squared number of the wave
 CURVE_PENALTY = 4.0
-PLAIN_SHARE = 0.3  # weight, for many pairs, of the variance without a curve in the geometric mean of both
+PLAIN_SHARE = 0.3  # weight, for many pairs, of the variance without a curve or terms in the geometric mean
 MIN_PLAIN_PAIRS = 4.0  # per feature, up to which this weight is 0
-MAX_TERMS = 12  # single interactions of an instance
+MAX_TERMS = 32  # single interactions of an instance
 MAX_TRIPLE_FEATURES = 26  # most relevant features, whose triples are candidates
 MIN_SCALE_SHARE = 1e-10  # share of the scale below which terms explain all values
 MAX_TERM_VARIANCE = 1e3  # relative to a coalition's: rounding errors would dominate beyond
@@ -173,14 +174,14 @@ def draw_subset(m: int) -> np.ndarray:
 
 def fit_subset_mixture(data: Data) -> Fit:
     """Return the mean of fits whose relevances a subset of the pairs selects: equal, in proportion to scores, learned.
-    The subset gives the factor on the variances, too; this and the last fit need three of its pairs per feature."""
+    The subset gives the factor on the variances, too; this and the last fit need `MIN_LEARNING_PAIRS`."""
     _, m, d = data.shape
     subset, cost = data.only(draw_subset(m)), fitting.LEARNING_COST * d
     equal = fitting.select_best(fitting.fit_reaches(subset))
     fitted = [fitting.fit_posterior(data, *equal)]
     proportional = fitting.select_best(fitting.fit_reaches(subset, fitted[0].scores))
     fitted.append(fitting.fit_posterior(data, *proportional).penalise(cost))
-    if SUBSET_PAIRS < 3 * d:
+    if SUBSET_PAIRS < MIN_LEARNING_PAIRS * d:
         return fitting.average_fits(fitted)
     learned = fitting.maximise_likelihood(subset, *proportional, fitting.STEPS)
     fitted.append(fitting.fit_posterior(data, *learned).penalise(cost))
@@ -211,14 +212,25 @@ def fit_learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.
     """Return posteriors near the relevances of highest likelihood: plain, with a curve, and with single terms."""
     relevance, rest = fitting.maximise_likelihood(data, relevance, rest, fitting.STEPS)
     curve = build_curve(data, fit_effects(data, relevance, rest, scores))
-    extras, fitted = [None, curve, *filter(None, [select_terms(data, relevance, rest)])], []
+    plain, curved = _fit_nearby(data, relevance, rest, [None, curve])
+    fitted = plain + [widen(data, *two) for two in zip(plain, curved, strict=True)]
+    if (terms := select_terms(data, relevance, rest)) is None:
+        return fitted
+    if data.shape[1] >= MIN_LEARNING_PAIRS * data.shape[2]:  # less is left for the relevances and the rest to explain
+        relevance, rest = fitting.maximise_likelihood(data, relevance, rest, fitting.STEPS, terms)
+    (with_terms,) = _fit_nearby(data, relevance, rest, [terms])
+    return fitted + [widen(data, *two) for two in zip(plain, with_terms, strict=True)]
+
+
+def _fit_nearby(data: Data, relevance: np.ndarray, rest: np.ndarray, extras: list[Extra | None]) -> list[list[Fit]]:
+    """Return the penalised posteriors with each of the extras, for multiples of the relevances and the rest."""
+    fitted: list[list[Fit]] = [[] for _ in extras]
     for near, factors in fitting.NEARBY.items():
         rests = [rest * np.array([factor, 1.0, 1.0, 1.0]) for factor in factors]
         found = fitting.fit_posteriors(data, np.clip(relevance * near, *fitting.RELEVANCES), rests, extras)
-        plain, curved, with_terms = (found[len(rests) * place :][: len(rests)] for place in range(3))
-        found = plain + [widen_curve(data, *two) for two in zip(plain, curved, strict=True)] + with_terms
         cost = fitting.LEARNING_COST * data.shape[2] + fitting.NEARBY_COST * np.log(near) ** 2
-        fitted += [fit.penalise(cost) for fit in found]
+        for place, fits in enumerate(fitted):
+            fits += [fit.penalise(cost) for fit in found[len(rests) * place :][: len(rests)]]
     return fitted
 
 
@@ -416,12 +428,13 @@ def fit_effects(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.
     return find_effects(data, fitting.fit_posterior(data, relevance, rest, first).scores)
 
 
-def widen_curve(data: Data, plain: Fit, curved: Fit) -> Fit:
-    """Return the fit with a curve, with variances between those with and without it: the residuals of a curve are
-    smaller, but a larger share is main effects, as its shape is approximate; with more pairs, this share increases."""
+def widen(data: Data, plain: Fit, extended: Fit) -> Fit:
+    """Return the fit with a curve or terms, with variances between those with and without them: the residuals are
+    smaller, but a larger share is main effects, as a curve's shape is approximate and terms are selected by the same
+    pairs; with more pairs, this share increases."""
     m, d = data.shape[1:]
-    ratio = np.maximum(plain.variance.mean(axis=1) / np.maximum(curved.variance.mean(axis=1), 1e-300), 1)
-    return curved.scale(ratio ** (PLAIN_SHARE * max(1 - MIN_PLAIN_PAIRS * d / m, 0)))
+    ratio = np.maximum(plain.variance.mean(axis=1) / np.maximum(extended.variance.mean(axis=1), 1e-300), 1)
+    return extended.scale(ratio ** (PLAIN_SHARE * max(1 - MIN_PLAIN_PAIRS * d / m, 0)))
 
 
 @cache
