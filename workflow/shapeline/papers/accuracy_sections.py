@@ -59,7 +59,7 @@ def errors(measured: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
         _label_budgets(axes, of_game, "")
     for axes in panels.flat[len(games) :]:
         axes.set_visible(False)
-    drawing.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    drawing.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     drawing.supxlabel("evaluations / d", fontsize=9.5, color=INK)
     drawing.supylabel("RMSE", fontsize=9.5, color=INK)
     return drawing

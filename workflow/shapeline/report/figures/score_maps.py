@@ -3,6 +3,7 @@
 import html
 import itertools
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -223,5 +224,6 @@ def score_table(
     axes.grid(False)
     rest = len(names) - rows
     more = f"; {rest} smaller features not shown" if rest > 0 else ""
-    axes.set_xlabel(f"score ({unit}); colours are scaled within each column{more}", fontsize=8.5, loc="left")
+    label = textwrap.fill(f"score ({unit}); colours are scaled within each column{more}", 100)
+    axes.set_xlabel(label, fontsize=8.5, loc="left")
     return drawing
