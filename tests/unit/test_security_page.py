@@ -9,8 +9,8 @@ from shapeline.datasets import archive
 def test_the_limits_of_the_page_are_those_of_the_code(root):
     page = " ".join((root / "SECURITY.md").read_text(encoding="utf-8").split())
     for told in (
-        f"unpack to {archive.DEFAULT_LIMITS.member:g} MB, an archive to {archive.MIN_TOTAL:g} MB or {archive.MAX_RATIO} "
-        "times its size",
+        f"unpack to {archive.DEFAULT_LIMITS.member:g} MB, an archive to {archive.MIN_TOTAL:g} MB "
+        f"or {archive.MAX_RATIO} times its size",
         f"an image may have {archive.DEFAULT_LIMITS.pixels:g} million pixels",
         f"whole numbers from 2^{config_limits.MAX_INTEGER.bit_length()} on",
         f"names of more than {config_limits.MAX_NAME_LENGTH} characters",

@@ -429,9 +429,8 @@ def fit_effects(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.
 
 
 def widen(data: Data, plain: Fit, extended: Fit) -> Fit:
-    """Return the fit with a curve or terms, with variances between those with and without them: the residuals are
-    smaller, but a larger share is main effects, as a curve's shape is approximate and terms are selected by the same
-    pairs; with more pairs, this share increases."""
+    """Return the fit with a curve or terms, with variances between those with and without: residuals are smaller, but
+    more of them is main effects (a curve is approximate, the same pairs select the terms), increasingly with pairs."""
     m, d = data.shape[1:]
     ratio = np.maximum(plain.variance.mean(axis=1) / np.maximum(extended.variance.mean(axis=1), 1e-300), 1)
     return extended.scale(ratio ** (PLAIN_SHARE * max(1 - MIN_PLAIN_PAIRS * d / m, 0)))

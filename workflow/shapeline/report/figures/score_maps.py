@@ -222,8 +222,7 @@ def score_table(
     axes.vlines(np.arange(len(entries) - 1) + 0.5, -0.5, rows - 0.5, color=PAPER, linewidth=2)
     axes.spines[:].set_visible(False)
     axes.grid(False)
-    rest = len(names) - rows
-    more = f"; {rest} smaller features not shown" if rest > 0 else ""
+    more = f"; {len(names) - rows} smaller features not shown" if len(names) > rows else ""
     label = textwrap.fill(f"score ({unit}); colours are scaled within each column{more}", 100)
     axes.set_xlabel(label, fontsize=8.5, loc="left")
     return drawing
