@@ -463,15 +463,14 @@ def _compile(module: keras.Model, shape: tuple[int, ...], dtype: np.dtype) -> Ca
 
 def drop_if_changed(module: keras.Model, inputs: np.ndarray) -> None:
     """Drop what was traced of a module whose attributes or layers have changed since, by the outputs of a row."""
-    for (shape, dtype), function in PREPARED.get(module, {}).get("outputs", {}).items():
-        if shape[1:] == inputs.shape[1:]:
-            rows = tf.constant(np.repeat(inputs[:1], shape[0], axis=0).astype(dtype))
-            traced, now = (
-                tf.nest.flatten(outputs)[0].numpy() for outputs in (function(rows), module(rows, training=False))
-            )
-            if traced.shape != now.shape or not np.allclose(traced, now, 1e-3, 1e-5, equal_nan=True):
-                del PREPARED[module]
-            return
+    traced = PREPARED.get(module, {}).get("outputs", {})
+    if alike := [key for key in traced if key[0][1:] == inputs.shape[1:]]:
+        shape, dtype = min(alike, key=lambda key: key[0][0])  # the fewest copies of the row
+        rows = tf.constant(np.repeat(inputs[:1], shape[0], axis=0).astype(dtype))
+        both = traced[shape, dtype](rows), module(rows, training=False)
+        before, now = (tf.nest.flatten(outputs)[0].numpy() for outputs in both)
+        if before.shape != now.shape or not np.allclose(before, now, 1e-3, 1e-5, equal_nan=True):
+            del PREPARED[module]
 
 
 def state(module: keras.Model) -> dict[str, np.ndarray]:
