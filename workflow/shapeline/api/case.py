@@ -153,9 +153,8 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     if classifier.framework == "tensorflow":
         import_framework(classifier.framework).drop_if_changed(classifier.module, given.inputs)
     if classifier.framework == "torch" and given.kind != "text":
-        from shapeline.games.torch_execution import cast_inputs
-
-        classifier = cast_inputs(classifier)
+        module = import_framework(classifier.framework).cast_inputs(classifier.module)
+        classifier = classifier if module is classifier.module else dataclasses.replace(classifier, module=module)
     chosen = _choose_features(given) if wanted.features is None else wanted.features
     buckets_of_inputs = (
         [(given_features, np.arange(len(given.inputs)))] if given_features else _group_by_features(chosen, given)

@@ -6,7 +6,7 @@ import inspect
 import math
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,28 +20,6 @@ from shapeline.models import onnx_graph, torch_models
 from shapeline.models.classifier import PREPARED, Classifier, call, function_log_probs, function_predictions
 from shapeline.models.onnx_graph import Refused
 from shapeline.models.torch_models import check_logits, evaluation_mode, find_device, normalise
-
-
-class Cast(torch.nn.Module):
-    """A network whose weights have another type than float32, which rows are cast to."""
-
-    def __init__(self, network: torch.nn.Module, dtype: torch.dtype):
-        super().__init__()
-        self.network, self.dtype, self.training = network, dtype, network.training
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return self.network(rows.to(self.dtype))
-
-
-_build_cast = functools.lru_cache(maxsize=1)(Cast)  # cached, so that one calibration serves all explanations
-
-
-def cast_inputs(model: Classifier) -> Classifier:
-    """Return a network that takes rows in float32, whatever the only type of its weights is."""
-    kinds = {weight.dtype for weight in model.module.parameters() if weight.is_floating_point()}
-    if len(kinds) != 1 or torch.float32 in kinds:
-        return model
-    return replace(model, module=_build_cast(model.module, *kinds))
 
 
 @dataclass(frozen=True, eq=False)

@@ -420,9 +420,27 @@ class Arranged(nn.Module):
         return self.network(rows.movedim(1, -1) if self.order == "channels_last" else rows[:, 0])
 
 
+class Cast(nn.Module):
+    """A network whose weights have another type than float32, which rows are cast to."""
+
+    def __init__(self, network: nn.Module, dtype: torch.dtype):
+        super().__init__()
+        self.network, self.dtype, self.training = network, dtype, network.training
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.network(rows.to(self.dtype))
+
+
 # Cached, so that the calibration of a network serves its next explanation.
+_cast = functools.lru_cache(maxsize=1)(Cast)
 rearrange = functools.lru_cache(maxsize=1)(Arranged)
 build_from_probabilities = functools.lru_cache(maxsize=1)(LogProbabilities)
+
+
+def cast_inputs(module: nn.Module) -> nn.Module:
+    """Return a network that takes rows in float32, whatever the only type of its weights is."""
+    kinds = {weight.dtype for weight in module.parameters() if weight.is_floating_point()}
+    return module if len(kinds) != 1 or torch.float32 in kinds else _cast(module, *kinds)
 
 
 def outputs(module: nn.Module, inputs: np.ndarray, batch: int = 256) -> np.ndarray | None:
