@@ -422,7 +422,7 @@ def test_a_model_near_chance_has_no_recommendation(one):
     results = experiment(one)
     vars(results).update(CHANCE)
     text = card(one, results)
-    assert "⚠ No recommendation" in text and "48.0 %" in text and "Recommended" not in text
+    assert "⚠ No recommendation" in text and "48 %" in text and "Recommended" not in text
     page = evidence.section([one], results).data
     assert "⚠ No recommendation" in page and "Recommended" not in page
     page = evidence.overview([results], {"e": [one]}).data

@@ -462,11 +462,15 @@ def test_a_score_file_of_a_run_is_read(tmp_path):
         "method": "lime",
         "parameters": {"method": "lime"},
         "features": {"kind": "column", "shape": [2], "names": ["a", "b"]},
+        "reference": {"kind": "background", "rows": 16},
+        "value": "log_odds",
+        "classes": ["refused", "granted"],
     }
     scores.write(tmp_path / "one.parquet", rows, told)
     found = shapeline.Explanation.load(tmp_path / "one.parquet")
     assert found.about.instances == [7, 9] and found[0].to_frame()["score"].tolist() == [1, 2]
     assert np.isnan(found.scores[1]).all() and "failed" in repr(found)
+    assert "log-odds of refused" in repr(found) and "background, 16 rows\n" in repr(found)
     scores.write(tmp_path / "two.parquet", pd.concat([rows, rows.assign(repeat=1)]), told)
     with pytest.raises(ShapelineError, match="holds 2 repeats"):
         shapeline.Explanation.load(tmp_path / "two.parquet")

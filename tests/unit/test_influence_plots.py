@@ -246,8 +246,8 @@ def test_values_of_a_record_name_categories():
     cells = np.array([0, 1, 1, 1, 2, 2, 3], np.int32)
     owner = feature_kinds.Features("group", (4,), cells, ("age", "race", "both", "sex"))
     card = {"feature_names": ["age", "white", "black", "other", "u", "v", "sex"], "categories": {"sex": ["m", "f"]}}
-    row = np.array([1.8, 0, 1, 0, 0.5, 2, 1])
-    assert tables.feature_values(row, owner, card) == ["1.800", "black", "0.5000; 2", "f"]
+    row = np.array([1.8, 0, 1, 0, 0.5, 1999, 1])
+    assert tables.feature_values(row, owner, card) == ["1.800", "black", "0.5000; 1999", "f"]
 
 
 # --- alike --------------------------------------------------------------------------------------------------------

@@ -144,14 +144,18 @@ def test_a_failed_job_has_its_cause_in_one_line_and_its_log(shown):
 
 
 def test_an_interrupt_is_one_line_and_no_failure(shown):
-    begin_run(shown, attribute=1)
+    begin_run(shown, attribute=2)
     begin(shown, 1, "attribute")
+    begin(shown, 2, "attribute")
     shown.event("error", "CalledProcessError died with <Signals.SIGINT: 2>", logging.ERROR)
     shown.event("job_error", jobid=1, rule_name="attribute", rule_msg=None, log=["1.log"])
     shown.event(None, "Terminating processes on user request, this might take some time.")
     shown.event(None, "Exiting because a job execution failed.", logging.ERROR)
     shown.event("error", "WorkflowError:\nAt least one job did not complete successfully.", logging.ERROR)
-    assert shown.lines() == ["1 jobs to run", "stopped; the same command resumes"]
+    assert shown.lines() == ["2 jobs to run", "stopping after 1 running job; the same command resumes"]
+    shown.handler.running.clear()
+    shown.event(None, "Terminating processes on user request, this might take some time.")
+    assert shown.lines()[-1] == "stopped; the same command resumes"
 
 
 def test_a_dry_run_lists_by_rule_and_method(shown):

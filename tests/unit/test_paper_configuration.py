@@ -131,7 +131,7 @@ def test_a_sampled_split_has_the_requested_count_of_each_class(tmp_path):
         ({"split": "drawn", "test": 4}, "4 records of each class, and one has 4; ask for fewer"),
         ({"split": "drawm"}, "unknown value 'drawm'. Did you mean 'drawn'?"),
         ({"test": 2}, "which split: drawn replaces; remove the key"),
-        ({"split": "drawn", "test": 1.5}, "1.5 is not valid; input should be less than 1"),
+        ({"split": "drawn", "test": 1.5}, "1.5 is not valid; input should be less than 1 or a whole number"),
     ):
         assert words in failures.failure(preparation.prepare, "malaria", {**settings, **wrong}, [], tmp_path / "wrong")
 

@@ -18,7 +18,7 @@ from shapeline.games import features as feature_kinds
 from shapeline.report import elements, experiment, findings, formatting, tables
 from shapeline.report.colours import PALETTES
 from shapeline.report.elements import HTML
-from shapeline.report.figures import dots, score_maps
+from shapeline.report.figures import dots, games, score_maps
 from shapeline.report.figures.lines import curve_panels, curves, error_by_cost
 from shapeline.report.sections import common, images, method_agreement
 from tests.fixtures.result_folder import METHODS, build
@@ -324,7 +324,8 @@ def test_area_table_reads_the_nearest_computed_fractions(results):
 
 def test_cards_and_provenance_come_from_the_files(results):
     model = tables.model_facts(results.model_card).set_index("fact")["value"]
-    assert model["trainable parameters"] == "10,282" and model["epochs"] == "20" and model["test accuracy"] == "99.07 %"
+    assert model["trainable parameters"] == "10,282" and model["epochs"] == "20"
+    assert model["test accuracy"] == "99.1 % (94.9 % to 99.8 %)"
     data = tables.dataset_facts(results.dataset_card).set_index("fact")["value"]
     assert data["classes"] == "3, 8" and "(3: " in data["rows, test"]
     shared, by_entry = tables.provenance(results)
@@ -484,6 +485,7 @@ def test_a_mean_without_an_interval_stands_alone(low, high, expected):
 def test_a_tile_is_drawn_where_its_frame_is():
     tiles = [score_maps.Tile(np.zeros((2, 3, 3))), score_maps.Tile(None)]
     figure = score_maps.image_grid(["a"], ["b"], lambda _, entry: tiles[entry is not None])
+    assert [text.get_text() for text in figure.axes[0].texts] == ["a", "image", "failed", "b"]
     png = elements._write_png(figure)
     dark = np.asarray(Image.open(io.BytesIO(png)).convert("L")) < 20
     frame = figure.axes[0].patches[0].get_window_extent().transformed(figure.dpi_scale_trans.inverted())
@@ -491,6 +493,14 @@ def test_a_tile_is_drawn_where_its_frame_is():
     inside = dark[::-1][rows, columns]
     assert inside.all() and inside.shape[1] > 1.4 * inside.shape[0] > 100
     assert dark.sum() < 1.2 * inside.size  # beside it stand a name, a title and a word
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_heat_map_of_few_parts_shows_the_names_of_its_axes(count):
+    figure = games.heat_map(["It was designed by the architect"] * count, ["understanding"], np.ones((count, 1)))
+    figure.draw_without_rendering()
+    axis = figure.axes[0].yaxis.label.get_window_extent()
+    assert 0 <= axis.y0 and axis.y1 <= figure.bbox.y1
 
 
 def test_an_image_of_one_row_and_colours_that_are_a_rounding_too_bright_are_drawn():

@@ -288,12 +288,12 @@ def test_agreement_section_lists_every_pair_and_tolerates_a_single_method():
 def test_experiments_table_sets_ours_above_the_paper():
     ours = {"dataset": "imdb", "classes": 2, "train": 25000, "test": 25000, "mean_length": 230.53, "model": "WordCNN"}
     page = index.experiments_table([
-        {**ours, "parameters": 351_002, "accuracy": 0.8931, "note": "own split"},
-        {"dataset": "reviews", "title": "Reviews <synthetic>", "accuracy": 1.0},
+        {**ours, "parameters": 351_002, "accuracy": "89.3 % (88.9 % to 89.7 %)", "note": "own split"},
+        {"dataset": "reviews", "title": "Reviews <synthetic>", "accuracy": "100 %"},
     ]).data  # fmt: skip
     body = page.split("<tbody>")[1].split("</tbody>")[0].split("</tr>")[:-1]
     here, paper, alone = ([shown(cell) for cell in row.split("</td>")[:-1]] for row in body)
-    assert here == ["imdb", "here", "2", "25,000", "25,000", "230.5", "WordCNN", "351,002", "89.31 %"]
+    assert here == ["imdb", "here", "2", "25,000", "25,000", "230.5", "WordCNN", "351,002", "89.3 % (88.9 % to 89.7 %)"]
     assert paper == ["", "paper", "2", "25,000", "25,000", "325.6", "WordCNN", "351,002", "90.1 %"]
     assert alone == ["Reviews &lt;synthetic&gt;", "here", *["–"] * 6, "100 %"]
     assert "imdb: own split." in page

@@ -103,7 +103,7 @@ class LogHandler(LogHandlerBase):
         self.total = counts.pop("total")
         self.waiting = Counter(counts)
         if not self.common_settings.dryrun:
-            self.write_line(f"{self.total} jobs to run")
+            self.write_line(f"{count_jobs(self.total)} to run")
             threading.Thread(target=self.watch, daemon=True).start()
 
     def show_job_info(self, record) -> None:
@@ -127,7 +127,7 @@ class LogHandler(LogHandlerBase):
         for page in (path for path in job.outputs if path.endswith(".html")):
             self.write_line(f"page: {page}")
         if self.done == self.total:
-            self.write_line(f"{self.total} jobs done")
+            self.write_line(f"{count_jobs(self.total)} done")
 
     def show_job_error(self, record) -> None:
         from shapeline.workflow.job_environment import find_cause, read_last_lines
@@ -169,7 +169,8 @@ class LogHandler(LogHandlerBase):
         text = record.getMessage()
         if text.startswith("Terminating processes on user request"):
             self.stopping = True
-            self.write_line(STOPPED)
+            waits = f"stopping after {count_jobs(len(self.running), 'running ')}; the same command resumes"
+            self.write_line(waits if self.running else STOPPED)
         elif text.startswith(FAILED):
             if not self.stopping:
                 left = self.total - self.done
@@ -245,6 +246,10 @@ def describe_exit(text: str) -> str:
         with suppress(ValueError):
             name = signal.Signals(status - 128).name
     return f"ended by {name}" if name else f"failed with exit status {status}"
+
+
+def count_jobs(number: int, kind: str = "") -> str:
+    return f"{number} {kind}job{'' if number == 1 else 's'}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -18,6 +18,7 @@ MAX_TOP = 4  # features per instance where instances have different features
 MAX_WIDTH = 24  # characters of a feature's value
 GAME, ONE = "game", "value"  # the value of a set function, and the name of its only output
 VALUES = {
+    None: "none: scores without a model",
     "log_probability": "log-probability",
     "expected_log_probability": "expected log-probability",
     "log_odds": "log-odds",
@@ -108,7 +109,7 @@ def facts(explanation) -> dict[str, str]:
     targets = f" of {listed}" if len(of) == 1 else f" of the explained class: {listed}"
     if about.value == GAME:
         targets = f": {listed}"
-    targets = "" if about.value == "prediction" or about.classes == (ONE,) else targets
+    targets = "" if about.value in ("prediction", None) or about.classes == (ONE,) else targets
     each = "" if about.value == GAME else " per instance"
     averaged = f", each averaged over {about.rows} background rows" if about.rows > 1 and cost["evaluations"] else ""
     texts = {

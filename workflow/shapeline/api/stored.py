@@ -16,6 +16,7 @@ from shapeline.attribution.explanation import build_rows as tabulate
 from shapeline.errors import ShapelineError
 from shapeline.files import check_path
 from shapeline.games.features import Features
+from shapeline.report.formatting import plain
 
 PLAIN = ("kind", "method", "value", "reference", "rows")  # of the description, stored as JSON
 
@@ -84,10 +85,15 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
     if about is None:  # a score file of a run, whose data are elsewhere
         names = described.get("names") or [f"feature {index}" for index in range(longest)]
         reference = metadata.get("reference")
+        given = {"kind": reference} if isinstance(reference, str) else {**(reference or {"kind": ""})}
+        kind, count = given.pop("kind").replace("_", " "), given.pop("rows", 1)
+        words = kind, f"{count} rows" * (count > 1), plain(given)
         about = {
             "method": metadata.get("parameters") or {},
             "value": metadata.get("value"),
-            "reference": reference if isinstance(reference, str) else json.dumps(reference),
+            "reference": ", ".join(filter(None, words)),
+            "rows": count,
+            "classes": tuple(metadata.get("classes") or ()),
             "instances": rows["instance"].tolist(),
             "features": [None] * n,
             "names": [tuple(names[: longest if row is None else len(row)]) for row in rows["scores"]],

@@ -35,6 +35,7 @@ def provenance(context: ExplanationContext, settings: dict, device: str) -> dict
         "features": _describe_features(context),
         "reference": requested.game.reference if framework else None,
         "value": requested.game.value if framework else None,
+        "classes": context.dataset.card.get("classes", []) if context.dataset else [],
         "seed": requested.game.seed,
         "timing": requested.timing,
         "seconds_exclude": EXCLUDED[requested.timing],

@@ -125,6 +125,8 @@ def _explain_type(kind: str, value: Any, errors: list[dict]) -> str:
         return f"{shorten_value(value)} is not a mapping of keys; write one"
     if not others:  # a limit says more than the types of the other alternatives
         others = [f"give {' or '.join(dict.fromkeys([*types, *words]))}"]
+    elif isinstance(value, float):
+        others += [NUMBERS[e["type"]] for e in errors if e["type"] == "int_type"]
     return f"{shorten_value(value)} is not valid; {' or '.join(dict.fromkeys(others))}"
 
 

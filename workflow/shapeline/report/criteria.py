@@ -254,12 +254,6 @@ def list_criteria(measured: Mapping[str, pd.DataFrame]) -> list[Criterion]:
     return [*CRITERIA, *more]
 
 
-def name_reference(results: Results) -> str:
-    """Return the name of the experiment's baseline of masked features."""
-    reference = results.settings.get("reference")
-    return reference if isinstance(reference, str) else (reference or {}).get("kind", "mean")
-
-
 def compare_references(answer: Evidence, results: Results) -> dict[str, Evidence]:
     """Return the evidence with other baselines, of the metric's `references`; cached."""
     measured = results.measured.get(answer.criterion.metric)

@@ -18,7 +18,8 @@ from shapeline.games.features import IMAGE_KINDS, Features
 from shapeline.methods import external
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import PAIRED
-from shapeline.report.formatting import number
+from shapeline.report.formatting import number, share
+from shapeline.statistics.comparison import wilson
 
 UNITS = {
     "log_probability": "nats",
@@ -235,13 +236,6 @@ def describe_positive(results: Results) -> str:
     return "a larger prediction" if is_regression else describe_explained_class(results)
 
 
-def describe_rows(results: Results) -> str:
-    """Return a sentence on the rows of a figure where each label of an image has its own row, else ""."""
-    if "image" not in results.instances:
-        return ""
-    return " Each label has a row of its own, and the images that have most labels come first."
-
-
 def _check_file(path: str | Path, experiment: str) -> Path:
     if not Path(path).is_file():
         raise ShapelineError(f"report of {experiment}: {path} is missing; run `snakemake {experiment}` to make it.")
@@ -329,10 +323,8 @@ def describe_units(results: Results) -> str:
 
 
 def list_gradient_methods(results: Results) -> list[str]:
-    methods = {
-        entry: METHODS[settings["method"]] for entry, settings in results.entries.items() if entry in results.scores
-    }
-    return [entry for entry, method in methods.items() if method.gradients]
+    scored = {entry: settings for entry, settings in results.entries.items() if entry in results.scores}
+    return [entry for entry, settings in scored.items() if METHODS[settings["method"]].gradients]
 
 
 def count_rows(card: Mapping) -> dict[str, int]:
@@ -356,8 +348,17 @@ def warn_near_chance(results: Results) -> str | None:
     n_correct = round(card["test_accuracy"] * rows)
     if n_correct and bdtrc(n_correct - 1, rows, commonest) < 0.05:
         return None
-    shares = (100 * card["test_accuracy"], 100 * commonest)
-    return "It is right on {:.1f} % of the test part, and the commonest class alone is {:.1f} %.".format(*shares)
+    accuracy = describe_accuracy(card, card["test_accuracy"])
+    return f"It is right on {accuracy} of the test part, and the commonest class alone is {share(commonest)}."
+
+
+def describe_accuracy(card: Mapping, accuracy: float | None) -> str:
+    """Return an accuracy on the test part with its 95 % Wilson interval (of several labels conservative), or a dash."""
+    rows = (card.get("rows") or {}).get("test")
+    if accuracy is None or not rows:
+        return "–" if accuracy is None else share(accuracy)
+    low, high = wilson(accuracy, rows)
+    return f"{share(accuracy)} ({share(low)} to {share(high)})"
 
 
 def average_seconds(results: Results) -> pd.Series:

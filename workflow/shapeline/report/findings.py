@@ -52,15 +52,15 @@ def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
     them = f"their {number(len(known))} labels" if "image" in known else "them"
     right = f"; the model is correct on {share((known['label'] == known['prediction']).mean())} of {them}"
     sentences, trained_on = [], experiment.find_other_dataset(results)
+    accuracy = experiment.describe_accuracy(results.model_card, facts["accuracy"])
     tested = f"the test part of {trained_on}, the data that it was trained on," if trained_on else "the test part"
     if "test_exact_match" in results.model_card:
-        exact = share(results.model_card["test_exact_match"])
-        accuracy = share(facts["accuracy"])
+        exact = experiment.describe_accuracy(results.model_card, results.model_card["test_exact_match"])
         sentences.append(
             f"On {tested}, {accuracy} of the labels are correct, and all labels of {exact} of the instances."
         )
     elif facts["accuracy"] is not None:
-        sentences.append(f"The model classifies {share(facts['accuracy'])} of {tested} correctly.")
+        sentences.append(f"The model classifies {accuracy} of {tested} correctly.")
     if facts["r2"] is not None:
         error = number(results.model_card.get("test_rmse"))
         sentences.append(f"On {tested}, the predictions of the model have R² {facts['r2']:.2f} and RMSE {error}.")

@@ -201,15 +201,15 @@ def _format_ranks(pooled: pd.DataFrame, pairs: int) -> str:
 PAPER = {  # Chen et al. 2018, table 1
     "imdb": {
         "train": 25_000, "test": 25_000, "mean_length": 325.6, "model": "WordCNN", "parameters": 351_002,
-        "accuracy": 0.901, "classes": 2,
+        "accuracy": "90.1 %", "classes": 2,
     },
     "agnews": {
         "train": 120_000, "test": 7_600, "mean_length": 43.3, "model": "CharCNN", "parameters": 11_337_988,
-        "accuracy": 0.9009, "classes": 4,
+        "accuracy": "90.09 %", "classes": 4,
     },
     "yahoo": {
         "train": 1_400_000, "test": 60_000, "mean_length": 108.4, "model": "LSTM", "parameters": 7_146_166,
-        "accuracy": 0.7084, "classes": 10,
+        "accuracy": "70.84 %", "classes": 10,
     },
 }  # fmt: skip
 COLUMNS = {
@@ -236,7 +236,7 @@ def build_row(result: Results) -> dict:
         "mean_length": card.get("mean_words"),
         "model": result.model_card.get("architecture", "none"),
         "parameters": result.model_card.get("parameters"),
-        "accuracy": result.model_card.get("test_accuracy"),
+        "accuracy": experiment.describe_accuracy(result.model_card, result.model_card.get("test_accuracy")),
         "note": "; ".join([*remarks, *filter(None, [card.get("subset")]), *(card.get("notes") or [])]),
     }
 
@@ -256,7 +256,7 @@ def experiments_table(rows: Iterable[Mapping]) -> HTML:
 
 
 def _format_facts(row: Mapping) -> dict[str, str]:
-    formats = {"model": str, "mean_length": "{:,.1f}".format, "accuracy": lambda part: f"{round(100 * part, 2):g} %"}
+    formats = {"model": str, "mean_length": "{:,.1f}".format, "accuracy": str}
     known = {name: row[name] for name in COLUMNS if row.get(name) is not None}
     texts = {name: formats.get(name, "{:,}".format)(value) for name, value in known.items()}
     return {title: texts.get(name, "–") for name, title in COLUMNS.items()}
@@ -320,7 +320,7 @@ def _write_card(result: Results, answers: Sequence[Evidence]) -> str:
     if facts["r2"] is not None:
         figures.append(f"model R² {facts['r2']:.2f}")
     elif facts["accuracy"] is not None:
-        figures.append(f"model accuracy {100 * facts['accuracy']:.1f} %")
+        figures.append(f"model accuracy {experiment.describe_accuracy(result.model_card, facts['accuracy'])}")
     figures.append(f"{number(facts['evaluations'])} evaluations in total")
     if facts["failures"]:
         figures.append(f"⚠ {number(facts['failures'])} of {number(facts['rows'])} explanations failed")

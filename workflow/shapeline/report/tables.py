@@ -200,7 +200,8 @@ def feature_values(row: np.ndarray, features: Features, card: Mapping) -> list[s
 
 
 def _format_cell(value: float) -> str:
-    return "missing" if np.isnan(value) else number(float(value), 4)
+    # Without separators of thousands, which years, codes and identifiers do not have.
+    return "missing" if np.isnan(value) else number(float(value), 4).replace(",", "")
 
 
 def facts(entries: Mapping[str, object]) -> pd.DataFrame:
@@ -213,7 +214,7 @@ def model_facts(card: Mapping) -> pd.DataFrame:
     """Return the model card as facts; for an experiment without a model, a statement that it has none."""
     if not card:
         return facts({"model": "none: labelled instances only"})
-    accuracy, parameters = card.get("test_accuracy"), card.get("n_parameters", card.get("parameters"))
+    parameters, accuracy = card.get("n_parameters", card.get("parameters")), experiment.describe_accuracy
     epochs, best = len(card.get("history") or []), card.get("best_epoch")
     by_label = card.get("test_accuracy_by_label", {})
     return facts(
@@ -223,9 +224,9 @@ def model_facts(card: Mapping) -> pd.DataFrame:
             "framework": card.get("framework"),
             "trained on": (card.get("settings") or {}).get("dataset"),
             "trainable parameters": None if parameters is None else number(parameters),
-            "test accuracy": None if accuracy is None else f"{100 * accuracy:.2f} %",
-            "test accuracy per label": format_lists({name: share(value) for name, value in by_label.items()}),
-            "all labels correct": share(card["test_exact_match"]) if "test_exact_match" in card else None,
+            "test accuracy": accuracy(card, card["test_accuracy"]) if "test_accuracy" in card else None,
+            "test accuracy per label": format_lists({name: accuracy(card, value) for name, value in by_label.items()}),
+            "all labels correct": accuracy(card, card["test_exact_match"]) if "test_exact_match" in card else None,
             "test R²": None if card.get("test_r2") is None else f"{card['test_r2']:.3f}",
             "test RMSE": None if card.get("test_rmse") is None else number(card["test_rmse"]),
             "epochs": f"{epochs}, best: {best}" if epochs and best else epochs or None,

@@ -79,14 +79,14 @@ MAX_WIDTH = 16.0  # inches
 def heat_map(parts: Sequence[str], tokens: Sequence[str], scores: np.ndarray) -> Figure:
     """Draw scores (d, T) of parts (rows) for the tokens of the answer (columns), in nats."""
     width = min(MAX_WIDTH, max(WIDTH * 0.6, 3.2 + 0.3 * len(tokens)))
-    drawing = Figure(figsize=(width, 1.5 + 0.28 * len(parts)), layout="constrained")
+    drawing = Figure(figsize=(width, 2.2 + 0.28 * len(parts)), layout="constrained")
     axes = drawing.subplots()
     limit = float(np.abs(scores).max(initial=0.0)) or 1.0
     drawn = axes.imshow(scores, cmap=SIGNS, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
     axes.set_yticks(range(len(parts)), [shorten(part, MAX_PART) for part in parts])
     shown = [shorten(token.replace("\n", "\\n"), MAX_TOKEN) for token in tokens]
     axes.set_xticks(range(len(tokens)), shown, rotation=60, ha="right")
-    axes.set(xlabel="tokens of the answer", ylabel="parts of the prompt")
+    axes.set(xlabel="tokens of the answer", ylabel="parts")
     axes.grid(False)
     axes.tick_params(length=0)
     drawing.colorbar(drawn, ax=axes, label="score (nats)")

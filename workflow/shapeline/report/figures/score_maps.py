@@ -87,9 +87,13 @@ class Tile(NamedTuple):
 
 @styled
 def image_grid(
-    names: Sequence[str], entries: Sequence[str], tile: Callable[[int, str | None], Tile], columns: int = 9
+    names: Sequence[str],
+    entries: Sequence[str],
+    tile: Callable[[int, str | None], Tile],
+    columns: int = 9,
+    first: str = "image",
 ) -> Figure:
-    """Draw tile(row, method or None) in a grid in one pair of axes: a row per name, a column per method."""
+    """Draw tile(row, method or None) in one pair of axes: a row per name, a column per method; first: title of None."""
     blocks = max(math.ceil(len(entries) / columns), 1)
     columns = math.ceil(len(entries) / blocks)
     longest = max((len(line) for name in names for line in name.split("\n")), default=0)
@@ -108,8 +112,8 @@ def image_grid(
             if entry is None:
                 name = escape_formulas(names[row])
                 axes.text(x0 - 0.11, top + side / 2, name, ha="right", va="center", fontsize=8, linespacing=1.35)
-            elif row == 0:
-                name = escape_formulas(wrap_name(entry, side))
+            if row == 0 and (title := entry or first):
+                name = escape_formulas(wrap_name(title, side))
                 axes.text(left + side / 2, y0 - 0.07, name, ha="center", va="baseline", fontsize=8.5)
     return drawing
 

@@ -20,7 +20,6 @@ from shapeline.report.elements import (
     join_parts,
     missing,
     note,
-    pair,
     table,
 )
 from shapeline.report.experiment import Results, scalars, select_ceiling
@@ -58,9 +57,9 @@ def header(
     extra: further key figures; sentences: of a page with its own findings, in place of all others.
     """
     headline, budget = findings.headline(results), results.settings.get("budget")
-    accuracy, r2 = (headline[name] for name in ("accuracy", "r2"))
+    accuracy, r2 = experiment.describe_accuracy(results.model_card, headline["accuracy"]), headline["r2"]
     facts = {
-        "test accuracy": ("–" if accuracy is None else share(accuracy)) if results.model_card and r2 is None else None,
+        "test accuracy": accuracy if results.model_card and r2 is None else None,
         "test R²": None if r2 is None else number(r2, 2),
         "instances explained": number(headline["instances"]),
         **(extra or {}),
@@ -137,12 +136,6 @@ def cost_note(results: Results) -> HTML:
 def cost(results: Results) -> HTML:
     """Return the cost table, with heading."""
     return join_parts(heading("Cost"), table(tables.cost(results), text=["budget"]), cost_note(results))
-
-
-def model_and_data(results: Results) -> HTML:
-    """Return facts of the model and the data, side by side."""
-    model, data = tables.model_facts(results.model_card), tables.dataset_facts(results.dataset_card)
-    return pair(table(model, "Model", header=False), table(data, "Data", header=False))
 
 
 def provenance(results: Results) -> HTML:

@@ -9,9 +9,9 @@ import pandas as pd
 from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
 from shapeline.errors import NO_RULE
 from shapeline.papers import claims
-from shapeline.report import elements
+from shapeline.report import elements, tables
 from shapeline.report.criteria import ANY_COST, LEGEND, Evidence, name_budgets, name_verdict
-from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, part, table
+from shapeline.report.elements import FOLD, HTML, figure, fold, heading, join_parts, note, pair, part, table
 from shapeline.report.experiment import Results, average_seconds, count_warnings_and_failures, scalars, warn_near_chance
 from shapeline.report.figures.dots import average_ranks, cost_plane, rank_diagram
 from shapeline.report.figures.lines import tabulate_costs
@@ -400,9 +400,10 @@ def equal_methods_note(answer: Evidence, results: Results) -> HTML | None:
 
 def closing(results: Results) -> HTML:
     """Return diagnostics, claims of the papers, model and data, and provenance, each of them folded."""
+    model, data = tables.model_facts(results.model_card), tables.dataset_facts(results.dataset_card)
     return join_parts(
         part("Diagnostics", common.health(results)),
         claims.section(results),
-        part("Model and data", common.model_and_data(results)),
+        part("Model and data", pair(table(model, "Model", header=False), table(data, "Data", header=False))),
         part("Provenance", common.provenance(results)),
     )

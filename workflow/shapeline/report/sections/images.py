@@ -221,8 +221,9 @@ def explanations(results: Results, truth: np.ndarray | None = None) -> HTML:
         caption = (
             f"{signs(experiment.describe_positive(results))}{signless(results)}. Every map is scaled by its own "
             "largest magnitude, written below it: compare places within a map, not colours between maps."
-            f"{experiment.describe_rows(results)}"
         )
+        of_labels = " Each label has a row of its own, and the images that have most labels come first."
+        caption += of_labels * ("image" in results.instances)
         caption += " No colour: the 95 % interval of a sampled score includes 0." * bool(half)
         caption += " Green boxes: the true regions." * (truth is not None)
         columns, tone = 9 if truth is None else score_maps.BOXED_COLUMNS, choose_tone(results.dataset_card)

@@ -15,12 +15,13 @@ from shapeline.report.experiment import Results
 from shapeline.report.figures import explanations as figures
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.score_maps import Tile
-from shapeline.report.formatting import format_count, interval, number
+from shapeline.report.formatting import format_count, interval, number, share
 from shapeline.report.sections import images, texts
 from shapeline.report.sections.images import colour_image, explorer, list_words, mean_map, to_data_uri
 from shapeline.statistics.bounds import t_quantile
 
 MAX_NAMED = 3  # features at the top of the page
+MIN_SHARE = 0.05  # of the largest mean: smaller ones are not named at the top of the page
 MAX_ROWS = 14  # features or words of a table
 MAX_GROUPS = 4  # per figure
 MAX_CLASSES = 10
@@ -52,21 +53,24 @@ def top_features(results: Results, entry: str | None) -> str:
         return ""
     if results.dataset_card["kind"] == "text":
         words = mean_words(results, entry)
-        above = words[words["low"] > 0].head(MAX_NAMED)
+        above = words[(words["low"] > 0) & (words["mean"] >= MIN_SHARE * words["mean"].max())].head(MAX_NAMED)
         if len(words) and above.empty:
-            return f"No word's mean score by {entry} has a 95 % interval above 0; explain more texts."
+            least = f"No word of at least {share(MIN_SHARE)} of the largest mean score by {entry}"
+            return f"{least} has a 95 % interval above 0."
         named = [f"“{row.word}” for {row.group} {interval(row._asdict())}" for row in above.itertuples()]
         what = "Most important words"
     else:
         names, scores = sort_by_size(results, entry)
         means, low, high = figures.mean_intervals(np.abs(scores[:, :MAX_NAMED])) if names else ([], [], [])
         ends = [{"mean": one, "low": down, "high": up} for one, down, up in zip(means, low, high, strict=True)]
+        ends = [row for row in ends if row["mean"] >= MIN_SHARE * means[0]]
         named = [f"{name} {interval(row)}" for name, row in zip(names, ends, strict=False)]
         what = "Most important features"
     measure = "mean score" if results.dataset_card["kind"] == "text" else "mean |score|"
     unit = experiment.find_unit(results, entry)
     scale = f"{measure} in {unit}" if unit else measure
-    return f"{what} by {entry}, {scale} (95 % CI): {'; '.join(named)}." if named else ""
+    limits = f"95 % CI; at least {share(MIN_SHARE)} of the largest"
+    return f"{what} by {entry}, {scale} ({limits}): {'; '.join(named)}." if named else ""
 
 
 def thumbnail(results: Results, entry: str | None) -> str:
@@ -195,11 +199,11 @@ def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
         return score_maps.map_tile(result, np.arange(math.prod(shape)).reshape(shape))
 
     titles = {f"{group}, {number(mask.sum())}": group for group, mask in every.items() if group != "all"}
+    count = f"all, {number(len(rows))}"
     yield figure(
-        score_maps.image_grid(names, list(titles), lambda row, title: tile(row, titles.get(title))),
+        score_maps.image_grid(names, list(titles), lambda row, title: tile(row, titles.get(title)), first=count),
         f"Mean maps by {entry}: all instances, classes, correct and wrong predictions",
-        f"First column: all {format_count(len(rows), 'instance')}. {signs('the class')}; each map has its own scale, "
-        "below it.",
+        f"Above: the number of instances. {signs('the class')}; each map has its own scale, below it.",
         vector=False,
     )
 

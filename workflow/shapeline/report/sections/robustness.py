@@ -170,7 +170,8 @@ def compare_baselines(answer: criteria.Evidence, results: Results) -> HTML | Non
     others = criteria.compare_references(answer, results)
     if not others:
         return None
-    judged = {criteria.name_reference(results): answer, **others}
+    reference = results.settings.get("reference") or "mean"
+    judged = {reference if isinstance(reference, str) else reference["kind"]: answer, **others}
     means = pd.DataFrame({name: other.values.mean() for name, other in judged.items()}).T.dropna(axis=1)
     return join_parts(
         heading("Sensitivity to the baseline", 4),

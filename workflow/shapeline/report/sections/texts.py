@@ -73,19 +73,15 @@ def words(
     second: index of a pair's second sentence; unsure: scores are 0 where their intervals include 0.
     """
     kind = "words long" if len(text_words) > MAX_LARGE else "words"
+    scale = 1.0 if scores is None else _choose_limit(scores, limit)
+    spans = map(html.escape, text_words) if scores is None else _write_spans(text_words, scores, scale, unknown)
+    spans = list(spans)
+    spans[second or 0 : second or 0] = ['<br class="pair">'] * (second is not None)  # between sentences of a pair
     if scores is None:
-        plain = " ".join(_mark_sentences([html.escape(word) for word in text_words], second))
-        return HTML(f'<p class="{kind}"><b>⚠ failed:</b> {plain}</p>')
-    scale = _choose_limit(scores, limit)
-    text = " ".join(_mark_sentences(_write_spans(text_words, scores, scale, unknown), second))
+        return HTML(f'<p class="{kind}"><b>⚠ failed:</b> {" ".join(spans)}</p>')
     none = "the interval of every score includes 0" if unsure else "every score is 0"
     legend = _write_scale(scale, unit) if np.any(scores) else f'<div class="scale">{none}</div>'
-    return HTML(f'<p class="{kind}">{text}</p>{legend}')
-
-
-def _mark_sentences(spans: list[str], second: int | None) -> list[str]:
-    """Return the words with a line break between the sentences of a pair."""
-    return spans if second is None else [*spans[:second], '<br class="pair">', *spans[second:]]
+    return HTML(f'<p class="{kind}">{" ".join(spans)}</p>{legend}')
 
 
 def _choose_limit(scores: np.ndarray, limit: float | None = None) -> float:
