@@ -100,10 +100,6 @@ def probability(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
-def equals(p: float) -> str:
-    return probability(p) if p < 0.001 else f"= {probability(p)}"
-
-
 def join_names(names: Sequence[str]) -> str:
     """Return names as a list in a sentence."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -14,7 +14,7 @@ from shapeline.report.elements import WIDTH, Style, mark_method, name_rows, styl
 from shapeline.report.experiment import scalars, select_ceiling
 from shapeline.report.figures import lines
 from shapeline.report.figures.lines import BEST_DASH, needs_log_axis, order_best_first
-from shapeline.report.formatting import equals, number
+from shapeline.report.formatting import number, probability
 from shapeline.statistics import paired
 
 
@@ -167,6 +167,6 @@ def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None
         axes.plot([average[first] - 0.04, average[last] + 0.04], [height] * 2, color=INK, linewidth=3.2)
     height = -0.85 - 0.34 * (len(groups) + 1)
     axes.plot([1, 1 + critical], [height] * 2, color=MIDDLE, linewidth=1.2, marker="|")
-    test = f"critical difference {critical:.2f}; all ranks equal: p {equals(p)} (Friedman)"
+    test = f"critical difference {critical:.2f}; all ranks equal: p {'= ' * (p >= 0.001)}{probability(p)} (Friedman)"
     axes.text(1 + critical + 0.15, height, test, va="center", fontsize=8.5, color=QUIET)
     return drawing

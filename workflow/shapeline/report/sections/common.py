@@ -57,9 +57,10 @@ def header(
     extra: further key figures; sentences: of a page with its own findings, in place of all others.
     """
     headline, budget = findings.headline(results), results.settings.get("budget")
-    accuracy, r2 = experiment.describe_accuracy(results.model_card, headline["accuracy"]), headline["r2"]
+    r2 = headline["r2"]
+    accuracy, _, ends = experiment.describe_accuracy(results.model_card, headline["accuracy"]).partition(" (")
     facts = {
-        "test accuracy": accuracy if results.model_card and r2 is None else None,
+        f"test accuracy{ends and f' (95 % CI {ends}'}": accuracy if results.model_card and r2 is None else None,
         "test R²": None if r2 is None else number(r2, 2),
         "instances explained": number(headline["instances"]),
         **(extra or {}),

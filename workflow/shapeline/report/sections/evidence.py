@@ -33,6 +33,8 @@ from shapeline.statistics.paired import rate_of_equal_methods
 from shapeline.statistics.recommendation import Recommendation
 
 SAME_METHOD, BY_TIME = "The same method", "with time as the cost"
+NO_MODEL = "the model is not significantly better than chance"
+NEAR_CHANCE = f"⚠ No recommendation: {NO_MODEL}. {{}} Train it longer or on more data."
 
 
 def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
@@ -40,7 +42,7 @@ def cards(evidence: Sequence[Evidence], results: Results) -> HTML | None:
     if not evidence:
         return None
     if chance := warn_near_chance(results):
-        return note(f"⚠ No recommendation: the model is not significantly better than chance. {chance}")
+        return note(NEAR_CHANCE.format(chance))
     shown = "".join(_write_card(answer, results) for answer in evidence)
     return HTML(f'<div class="cards">{shown}</div><p class="note">{LEGEND}</p>')
 
@@ -63,7 +65,7 @@ def _write_card(answer: Evidence, results: Results) -> str:
 def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, str, str]]:
     """Return need, verdict and cost per criterion, for the card of an experiment."""
     if evidence and warn_near_chance(results):
-        return [("All criteria", "⚠ none", "the model is not significantly better than chance")]
+        return [("All criteria", "⚠ none", NO_MODEL)]
     rows = []
     for answer in evidence:
         advice, need = answer.first(results), answer.criterion.need or answer.criterion.title
@@ -166,7 +168,7 @@ def section(evidence: Sequence[Evidence], results: Results) -> HTML | None:
     if not evidence:
         return None
     if chance := warn_near_chance(results):
-        return note(f"⚠ No recommendation: the model is not significantly better than chance. {chance}")
+        return note(NEAR_CHANCE.format(chance))
     parts = [_describe_rule(evidence)]
     for answer in evidence:
         parts += [heading(answer.criterion.title), recommendation(answer, results), exclusions(answer, results)]
