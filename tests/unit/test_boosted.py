@@ -54,6 +54,7 @@ def test_missing_cells_go_where_the_trees_send_them(package):
         ("xgboost", {"early_stopping_rounds": 2, "trees": 40}, {"eval_set": [(X, 1 - BINARY)], "verbose": False}),
         ("xgboost", {"objective": "multi:softprob", "num_class": 2}, {}),
         ("xgboost", {"num_parallel_tree": 3, "subsample": 0.6}, {}),
+        ("xgboost", {"missing": -9.0}, {}),
         ("lightgbm", {"objective": "multiclass", "num_class": 2}, {}),
         ("catboost", {"grow_policy": "Lossguide", "max_leaves": 7}, {}),
         ("catboost", {"loss_function": "MultiClass"}, {}),
@@ -61,7 +62,8 @@ def test_missing_cells_go_where_the_trees_send_them(package):
     ],
 )
 def test_trees_of_other_kinds(package, settings, fitting):
-    given = HOLES if "nan_mode" in settings else X
+    given = HOLES if "nan_mode" in settings else np.nan_to_num(HOLES, nan=settings.get("missing", 0.0))
+    given = given if {"nan_mode", "missing"} & set(settings) else X
     model = adapters.wrap(boosted(package, **settings).fit(given, BINARY, **fitting))
     check(model, "tree_shap", "margin", given[50:53], inputs=given[:5])
 

@@ -410,11 +410,23 @@ def test_no_instances_and_no_classes(explained, tmp_path):
     assert len(shapeline.explain(words, texts["said"])) == 6
 
 
+class Unfitted:
+    def predict(self, rows):
+        raise type("LGBMNotFittedError", (ValueError,), {})("no trained model")
+
+
+class Typed:
+    def predict(self, rows):
+        raise ValueError("DataFrame.dtypes must be int")
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [
         (LogisticRegression, "LogisticRegression is a class; give an object of it that was fitted"),
         (LogisticRegression(), "this estimator; fit the model first"),
+        (Unfitted(), "no trained model; fit the model first"),
+        (Typed(), "DataFrame.dtypes must be int; give columns of the types of its training"),
         (lambda rows: None, "gave NoneType, no array of numbers .nothing was returned."),
     ],
 )

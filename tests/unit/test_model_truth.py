@@ -8,6 +8,7 @@ import pytest
 from sklearn import ensemble, linear_model, tree
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVR
@@ -40,6 +41,7 @@ CASES = {
     "logistic": (linear_model.LogisticRegression(), BINARY, "linear_shap", "log_odds", 1),
     "logistic margins": (linear_model.LogisticRegression(), BINARY, "linear_shap", "margin", 4),
     "linear": (linear_model.Ridge(), TARGET, "linear_shap", "prediction", 3),
+    "searched": (GridSearchCV(tree.DecisionTreeRegressor(), {"max_depth": [3]}), TARGET, "tree_shap", "prediction", 2),
     "a stump": (tree.DecisionTreeRegressor(max_depth=1), TARGET, "tree_shap", "prediction", 2),
     "a leaf": (tree.DecisionTreeRegressor(max_depth=1, min_samples_leaf=160), TARGET, "tree_shap", "prediction", 2),
 }

@@ -91,10 +91,41 @@ def test_a_weights_file_contains_the_complete_model(file):
     np.testing.assert_array_equal(again.module(ROWS), classifier.module(ROWS))
 
 
-def test_mismatches_are_one_line(file, tmp_path):
-    from onnx import TensorProto
+def test_the_output_that_fits_the_classes_is_taken(file):
+    from onnx import helper
 
+    nodes = [helper.make_node("Identity", ["x0"], ["z"]), helper.make_node("MatMul", ["x0", "w"], ["y0"])]
+    path = file(nodes=nodes, outputs=[helper.make_tensor_value_info("z", 1, None)])
+    np.testing.assert_allclose(opened(path).module.outputs(ROWS), ROWS @ WEIGHTS, rtol=1e-6)
+
+
+def test_rows_of_whole_numbers_are_not_cut(file):
+    from onnx import helper
+
+    nodes = [helper.make_node("Cast", ["x0"], ["c"], to=1), helper.make_node("MatMul", ["c", "w"], ["y0"])]
+    network = opened(file(WEIGHTS[:, :1], kind=7, nodes=nodes), classes=[], task="regression").module
+    np.testing.assert_allclose(network(ROWS), ROWS @ WEIGHTS[:, 0], rtol=1e-6)
+    for odd in (0.5, np.nan):
+        with pytest.raises(ValueError, match=f"it takes whole numbers and not {odd}"):
+            network(np.array([[1.0, odd]]))
+
+
+def test_mismatches_are_one_line(file, tmp_path):
+    from onnx import TensorProto, helper
+
+    product = helper.make_node("MatMul", ["x0", "w"], ["y0"])
+    two = {
+        "nodes": [product, helper.make_node("Neg", ["y0"], ["z"])],
+        "outputs": [helper.make_tensor_value_info("z", 1, None)],
+        "weights": WEIGHTS[:, :1],
+    }
+    turned = [helper.make_node("MatMul", ["x0", "w"], ["t"]), helper.make_node("Transpose", ["t"], ["y0"])]
     cases = [
+        (file, two, {"classes": ["a", "b"]}, r"several outputs \(z, y0\), of which 2 fit the dataset"),
+        (file, two, {}, r"several outputs \(z, y0\), of which none fit the dataset"),
+        (file, {"weights": np.float32([[1, -1], [2, -2]])}, {"classes": ["a", "b"]}, "gives a score and its negative"),
+        (file, {"nodes": turned}, {}, r"fails on 16 rows: its output has shape \(3, 16\), not an entry per row"),
+        (file, {"weights": np.ones((5, 3), np.float32), "shape": ("rows", None)}, {}, "fails on 16 rows: .*MatMul"),
         (file, {"shape": ("rows", 3), "weights": np.ones((3, 3), np.float32)}, {}, r"shape \(3,\).*have \(2,\)"),
         (file, {"shape": (1, 2)}, {}, "batches of 1 alone; export it with a dynamic first dimension"),
         (file, {"inputs": 2}, {}, r"takes 2 inputs \(x0, x1\)"),

@@ -29,6 +29,7 @@ from shapeline.datasets import loading, preparation, table
 from shapeline.errors import ShapelineError
 from shapeline.games import calibration, features, references
 from shapeline.models import architectures, storage
+from shapeline.models.adapters import find_columns
 from tests.unit import shortcuts
 
 RNG = np.random.default_rng(5)
@@ -299,6 +300,15 @@ X = RNG.normal(size=(60, 4))
 Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
 
 
+class Hazard:
+    """A survival model as of lifelines."""
+
+    def predict_median(self, rows):
+        return np.full(len(rows), 2.0)
+
+    predict_partial = predict_median
+
+
 @pytest.mark.parametrize(
     ("model", "told"),
     [
@@ -326,7 +336,9 @@ Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
         (RandomForestClassifier(2).fit(X, several(X)), r"2 labels a row; give one of them, as lambda rows: model"),
         (MultiOutputClassifier(LogisticRegression()).fit(X, np.c_[Y, Y > 0]), "gives 2 labels a row"),
         (ClassifierChain(LogisticRegression()).fit(X, np.c_[Y > 0, Y > 1]), r"\(of a ClassifierChain \[:, 0\]\)"),
-        (LinearRegression().fit(X, X[:, :2]), r"lambda rows: model.predict\(rows\)\[:, 0\] of several"),
+        (LinearRegression().fit(X, X[:, :2]), r"lambda rows: np.asarray\(model.predict\(rows\)\)\[:, 0\] of several"),
+        (Hazard(), r"a Hazard has no method predict; give another of its methods \(predict_median, predict_partial\)"),
+        (Hazard().predict_median, r"gave values from 2 to 2, and probabilities are from 0 to 1; for other numbers set"),
     ],
 )
 def test_a_refusal_names_what_works(model, told):
@@ -398,7 +410,7 @@ class Booster:
         return ["a", "b"]
 
     def predict(self, rows):
-        parts = np.exp(np.column_stack([rows["a"], rows["b"], 0 * rows["a"]]))
+        parts = np.exp(np.column_stack([rows, np.zeros(len(rows))]))  # by position, as it does
         return parts / parts.sum(axis=1, keepdims=True) if self.groups > 1 else 1 / (1 + parts[:, 1])
 
 
@@ -407,9 +419,10 @@ def test_the_objective_of_a_booster_decides_what_it_gives(objective):
     booster = Booster(objective, 3 if "multi" in objective else 1)
     frame = pd.DataFrame(X[:, :2], columns=["a", "b"])
     last = {} if objective == "regression" else {"target": booster.groups - 1 or 1}
-    found = shapeline.explain(booster, frame[["b", "a"]][:2], "shapley", background=frame[:9], **last)
     expected = brute(lambda rows: np.c_[booster.predict(rows)][:, -1], frame[:2], frame[:9])
-    np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+    for model, more in ((booster.predict, last or {"value": "prediction"}), (booster, last)):
+        found = shapeline.explain(model, frame[["b", "a"]][:2], "shapley", background=frame[:9], **more)
+        np.testing.assert_allclose(found.scores, expected, atol=1e-12)
     assert set(found.target_names) == ({"2"} if "multi" in objective else {"1"} if last else {"prediction"})
 
 
@@ -626,6 +639,14 @@ def test_errors_of_a_model_are_one_line():
             raise ZeroDivisionError("of these rows")
         return 0.5 * rows["a"]
 
+    def wrapping(rows):  # as mlflow and statsmodels do
+        try:
+            raise ValueError("column 'c' is missing")
+        except ValueError as error:
+            raise TypeError(f"not the schema of a DataFrame with\n{rows}\n. Error: {error}") from error
+
+    with pytest.raises(ShapelineError, match=r"inputs of shape \(1, 2\): column 'c' is missing; give inputs"):
+        shapeline.explain(wrapping, frame[:1], "shapley", background=frame[:3])
     with pytest.raises(ShapelineError, match="model 'picky' fails on 12 rows: of these rows"):
         shapeline.explain(picky, frame[:1], "shapley", background=frame[:3])
 
@@ -812,6 +833,16 @@ class Renaming(BaseEstimator):
         return np.column_stack([1 - of_one, of_one])
 
 
+class Results:
+    """Results of statsmodels, which take the columns of a frame by position."""
+
+    def __init__(self, rows, **formula):
+        self.model = SimpleNamespace(data=SimpleNamespace(orig_exog=rows), **formula)
+
+    def predict(self, rows):
+        return np.prod(rows.to_numpy()[:, :2], axis=1)
+
+
 def test_a_model_that_stores_other_names_receives_its_columns():
     frame = pd.DataFrame({"mean radius": RNG.random(9), "worst area": RNG.random(9), "other_name": RNG.random(9)})
     model = Renaming().fit(frame, [0, 1] * 4 + [0])
@@ -821,6 +852,9 @@ def test_a_model_that_stores_other_names_receives_its_columns():
         found = shapeline.explain(model, rows[:2], "shapley", background=rows[2:], target=1)
         assert list(found.data) == list(frame)
         np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+        found = shapeline.explain(Results(frame), rows[:2], "shapley", background=rows[2:])
+        np.testing.assert_allclose(found.scores, expected, atol=1e-12)
+    assert find_columns(Results(frame, formula="y ~ age")) is None  # of the design matrix
 
 
 class Sampler(BaseEstimator):

@@ -65,11 +65,14 @@ class ShapelineError(Exception):
 
 
 def first_line(error: object) -> str:
-    """Return the first line of an error's message (after Keras's preface), or its type's name without a message."""
+    """Return the first line of an error's message, of an error that later lines quote its own, or its type's name."""
     lines = [re.sub(r"\x1b\[\d*m", "", line).strip() for line in str(error).splitlines() if line.strip()]
     if lines and lines[0].startswith(PREFACES):
         raised = [line.partition(": ")[2] for line in lines if re.match(r"\w*(Error|Exception): ", line)]
         lines = [line for line in (*raised, *lines) if line and not line.startswith(PREFACES)] or lines
+    inner = getattr(error, "__cause__", None) or getattr(error, "__context__", None)
+    if inner is not None and (reason := first_line(inner)) in str(error) and reason not in lines[0]:
+        return reason
     return next(iter(lines), type(error).__name__)
 
 

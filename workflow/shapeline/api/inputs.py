@@ -356,12 +356,10 @@ def _unify_columns(what: str, name: object, ours: pd.Series, theirs: pd.Series) 
             f"explain: {what}: the column '{name}' holds {kinds[1]} values, first '{theirs.iloc[0]}' in row 0, and the "
             f"inputs' {kinds[0]} values; give rows of one type"
         )
-    common = np.promote_types(ours.dtype, theirs.dtype) if all(map(_is_plain, (ours, theirs))) else object
+    types = [ours.dtype, theirs.dtype]
+    is_plain = all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in types)
+    common = np.promote_types(*types) if is_plain else object
     return ours.astype(common), theirs.astype(common)
-
-
-def _is_plain(values: pd.Series) -> bool:
-    return isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf"
 
 
 def _cast(values: pd.Series, dtype: Any) -> pd.Series:

@@ -70,9 +70,8 @@ def name_classes(model: object, class_names: Sequence[str] | None) -> Classes:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ShapelineError(f"explain: {what}: two classes are called '{twice}'; give each a name of its own")
-    if getattr(find_owner(model), "names_ids", False):  # of transformers, whose labels are numbers
-        return Classes(labels if class_names is None else tuple(map(class_name, class_names)))
-    return Classes(labels if class_names is None else tuple(map(class_name, class_names)), labels)
+    names = labels if class_names is None else tuple(map(class_name, class_names))
+    return Classes(names, () if getattr(find_owner(model), "names_ids", False) else labels)  # numbers of transformers
 
 
 def choose_targets(
@@ -176,9 +175,11 @@ def build_failure(classifier: Classifier, inputs: np.ndarray, where: str, error:
     remedy = "for a single image give inputs[None]" if single else "give inputs that the model accepts"
     remedy = "for token ids give features='word'" if "embedding" in reason else remedy
     of_frames = "dataframe" in reason.lower() or "valid indices" in reason  # of an array's, not of a data frame's
-    remedy = "give a data frame with the columns of its training" if of_frames else remedy
+    is_frame = getattr(getattr(classifier.module, "table", None), "names", None) is not None
+    what = "columns of the types" if is_frame else "a data frame with the columns"
+    remedy = f"give {what} of its training" if of_frames else remedy
     remedy = "load the model's weights first" if "meta tensor" in reason else remedy
-    remedy = "fit the model first" if type(error).__name__ == "NotFittedError" else remedy
+    remedy = "fit the model first" if "NotFitted" in type(error).__name__ or "fit()" in reason else remedy
     return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}; {remedy}")
 
 

@@ -62,7 +62,10 @@ def select(context: ExplanationContext, seed: int, count: int = 100, **others) -
         labels = chosen["label"] if chosen["label"].dtype.kind == "f" else chosen["label"].astype(np.int32)
         return pd.DataFrame(chosen).assign(label=labels, prediction=labels)
     if context.model.task == "regression":
-        return _predict(context, pd.DataFrame(chosen))
+        selected = pd.DataFrame(chosen)
+        predictions = context.model.predict(context.inputs(selected))
+        _check_outputs(context, predictions, ~np.isfinite(predictions), selected["instance"])
+        return selected.assign(prediction=predictions)
     selected = pd.DataFrame(chosen).astype({"label": np.int32})
     log_probs = context.model.log_probs(context.inputs(selected))
     _check_outputs(context, log_probs, np.isnan(log_probs).any(1), selected["instance"])  # -inf is P = 0 of a function
@@ -128,13 +131,6 @@ def _expand_labels(context: ExplanationContext, rows: np.ndarray, label: int | s
     if dataset.card.get("truth"):
         selected["objects"] = images.objects(context.folder, selected["instance"], selected["target"])
     return selected
-
-
-def _predict(context: ExplanationContext, selected: pd.DataFrame) -> pd.DataFrame:
-    """Return the instances with the predictions of a regression model."""
-    predictions = context.model.predict(context.inputs(selected))
-    _check_outputs(context, predictions, ~np.isfinite(predictions), selected["instance"])
-    return selected.assign(prediction=predictions)
 
 
 def _check_outputs(context: ExplanationContext, outputs: np.ndarray, is_bad: np.ndarray, instances: Sequence) -> None:

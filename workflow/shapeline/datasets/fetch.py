@@ -64,7 +64,6 @@ def _fetch(source: str, file: RemoteFile, destination: Path, mirror: str | None,
             urls.insert(0, f"{mirror.rstrip('/')}/{urllib.parse.quote(source)}/{urllib.parse.quote(file.name)}")
     elif mirror:
         folder = expand(mirror) / source / file.name
-
     tried = []
     if folder is not None:
         problem = _copy(folder, part, file)

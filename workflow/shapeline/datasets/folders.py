@@ -108,10 +108,10 @@ def normalisation(source: str) -> dict[str, float | list[float]]:
     mean, deviation = config.get("image_mean"), config.get("image_std")
     if not config.get("do_normalize", mean is not None):
         mean, deviation = 0.0, 1.0
-    mean, deviation = (
-        [number] * channels if isinstance(number, int | float) else number for number in (mean, deviation)
-    )
-    if config.get("rescale_offset") or any(not _are_numbers(each, channels) for each in (mean, deviation)):
+    mean, deviation = ([one] * channels if isinstance(one, int | float) else one for one in (mean, deviation))
+    given = [each if isinstance(each, list) else () for each in (mean, deviation)]
+    numbers = [sum(isinstance(number, int | float) for number in each) for each in given]
+    if config.get("rescale_offset") or not {*map(len, given), *numbers} == {channels}:
         raise ShapelineError(
             f"{file}: does not say how images of {channels} channel(s) are scaled (rescale_factor, and image_mean and "
             "image_std, one number per channel); add them"
@@ -169,10 +169,6 @@ def _find_sides(source: str) -> list[int] | None:
         if isinstance(value, list) and len(value) == 2 and all(isinstance(side, int) for side in value):
             return value
     return None
-
-
-def _are_numbers(values: object, count: int) -> bool:
-    return isinstance(values, list) and len(values) == count and all(isinstance(value, int | float) for value in values)
 
 
 def have_same_tokenizer(one: str, other: str) -> bool:

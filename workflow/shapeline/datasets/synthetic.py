@@ -181,7 +181,6 @@ def generate(
     counts = np.broadcast_to(array, (count,))
     if crosses is not None and (counts.dtype.kind not in "iu" or ((counts < 0) | (counts > rows * columns)).any()):
         raise ShapelineError(f"crosses: {crosses!r} crosses an image; give whole numbers from 0 to {rows * columns}.")
-
     drawn = [_sample_shapes(seed_of("crosses", seed, first + i), int(counts[i]), rows * columns) for i in range(count)]
     owner = np.repeat(np.arange(count), [len(cells) for cells, _, _ in drawn])
     cells, kinds, colours = (

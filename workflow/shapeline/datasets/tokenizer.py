@@ -247,7 +247,6 @@ def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
         raise ShapelineError(
             f"{where}: it has no pad token; set tokenizer.pad_token and model.config.pad_token_id, and save both again"
         )
-
     # Of a tokenizer with types, the token of a pair after which all have type 1.
     pair = made("a", "b")
     types = list(pair.get("token_type_ids", ()))

@@ -180,7 +180,6 @@ def _fit_slopes(data: Neighbours, index: int, kept, weights, target, ridge: floa
     for part in _slice_rows(rows):
         rows[part] -= root[part, None].astype(dtype) * middle.astype(dtype)
     target = (target - weights @ target / total) * root
-
     space = data.space
     dual = len(rows) <= rows.shape[1]
     rows, target = space.array(rows), space.array(target)

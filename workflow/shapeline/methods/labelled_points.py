@@ -62,7 +62,6 @@ def score_queried_points(
     model, known = game.model, _select_complete(dataset, False)
     if "categorical" in parameters:
         parameters = {**parameters, "categorical": _number_columns(parameters["categorical"], dataset.card)}
-
     counts: list[int] = []
 
     def predict(rows: np.ndarray) -> np.ndarray:

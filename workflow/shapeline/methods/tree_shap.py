@@ -241,6 +241,8 @@ def tree_shap(
         # Whether the splits of a model compare numbers in single precision.
         single = not type(model.last).__name__.startswith("Hist") and choose_reader(model.last) is not _lightgbm
         inputs, baseline = (part.astype(np.float32) if single else part for part in rows)
+        if (mark := getattr(model.last, "missing", None)) is not None:  # XGBoost's mark of missing cells
+            inputs, baseline = (np.where(part == mark, np.nan, part) for part in (inputs, baseline))
         return sum(compute_shapley(tree, inputs, baseline, owners, d, outputs) for tree in read_trees(model.last))
 
     return compose_shapley("tree_shap", game, inputs, targets, dataset, explain)
@@ -365,7 +367,7 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
         outputs = np.array([names.index(name) for name in expected] if order is None else order)
     steps = []
     last = estimator
-    while hasattr(last, "steps"):
+    while hasattr(last := getattr(last, "best_estimator_", last), "steps"):  # that of a search
         steps += list_transformers(last)
         last = last.steps[-1][1]
 

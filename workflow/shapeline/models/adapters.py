@@ -26,8 +26,11 @@ def find_classes(model: Any) -> Sequence | None:
 
 
 def find_columns(model: Any) -> Sequence[str] | None:
-    """Return the columns of the data frame that a model was fitted on; None of arrays."""
-    model = find_owner(model)
+    """Return the columns of the data frame that a model, or the owner of a method, was fitted on; None of arrays."""
+    model = unwrap_booster(getattr(model, "__self__", model))
+    fitted = getattr(model, "model", None)  # of the results of statsmodels, which take columns by position
+    if hasattr(exog := getattr(getattr(fitted, "data", None), "orig_exog", None), "columns"):
+        return None if hasattr(fitted, "formula") else list(exog.columns)
     names = getattr(model, "feature_names_in_", None)
     if names is None and hasattr(model, "get_cat_feature_indices"):  # CatBoost's own name for them
         names = model.feature_names_
@@ -111,13 +114,6 @@ def list_transformers(pipeline: Any) -> list:
     return [step for step in steps if hasattr(step, "transform")]
 
 
-def check_explainable(model: Any) -> None:
-    """Raise ShapelineError, with working alternatives, for an object without probabilities or predictions."""
-    estimator = find_owner(model)
-    if refusal := _find_refusal(estimator, getattr(model, "__name__", "") if estimator is not model else ""):
-        raise ShapelineError(f"models: {name_type(estimator)} {refusal[0]}; give {refusal[1]}")
-
-
 def _find_refusal(estimator: Any, kind: str) -> tuple[str, str] | None:
     """Return why an estimator, or its method of this name, cannot be explained, and the alternative; None if it can."""
     name, classes = type(estimator).__name__, find_classes(estimator)
@@ -153,7 +149,10 @@ def _find_refusal(estimator: Any, kind: str) -> tuple[str, str] | None:
         return "gives no predictions", f"{call} with value='prediction'"
     marks = [method for method in ("decision_function", "score_samples", "fit_predict") if hasattr(estimator, method)]
     if not marks:
-        return None
+        named = [method for method in dir(type(estimator)) if method.startswith("predict_")]
+        if not named or callable(estimator) or hasattr(estimator, "predict"):
+            return None
+        return "has no method predict", f"another of its methods ({', '.join(named[:9])}) with value='prediction'"
     remedy = f"model.{marks[0]}"
     if marks == ["fit_predict"]:
         remedy = call if hasattr(estimator, "transform") else "a function that gives a number per row,"
@@ -192,7 +191,9 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
         raise ShapelineError(f"models: {model.__name__} is a class; give an object of it that was fitted")
     framework, model = find_framework(model), unwrap_booster(model)
     if framework is None:
-        check_explainable(model)
+        estimator = find_owner(model)
+        if refusal := _find_refusal(estimator, getattr(model, "__name__", "") if estimator is not model else ""):
+            raise ShapelineError(f"models: {name_type(estimator)} {refusal[0]}; give {refusal[1]}")
     detected = kind is None
     if kind is None:
         if framework:

@@ -256,7 +256,7 @@ def reject_predictions(name: str, rows: int, given: str) -> ShapelineError:
     """Return the error for a regression model that returned something else than one number per row."""
     return ShapelineError(
         f"model '{name}': gave {given} for {rows} rows; a regression model must return one number per row, (rows,), as "
-        "lambda rows: model.predict(rows)[:, 0] of several"
+        "lambda rows: np.asarray(model.predict(rows))[:, 0] of several; of probabilities give model.predict"
     )
 
 
@@ -272,6 +272,7 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
     shape = probabilities.shape
     if probabilities.ndim == 2 and shape[1] == 1:
         probabilities = probabilities[:, 0]
+    returned = probabilities
     if probabilities.ndim == 1:
         probabilities = np.stack([1 - probabilities, probabilities], axis=1)
     if probabilities.ndim != 2 or len(probabilities) != len(inputs):
@@ -281,8 +282,8 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
         )
     if not probabilities.size:
         return probabilities
-    least, most = probabilities.min(), probabilities.max()
-    if least < 0 or most > 1 + 1e-6:
+    if probabilities.min() < 0 or probabilities.max() > 1 + 1e-6:
+        least, most = returned.min(), returned.max()
         raise ShapelineError(
             f"model '{name}': gave values from {least:.3g} to {most:.3g}, and probabilities are from 0 to 1; for other "
             "numbers set value='prediction', and give a torch module itself in place of a function of it"

@@ -10,7 +10,7 @@ import numpy as np
 
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.models.adapters import ORDERS, check_n_outputs, find_order, refuse_categories
-from shapeline.models.classifier import classify_outputs
+from shapeline.models.classifier import call, classify_outputs
 from shapeline.models.onnx_graph import Refused, open_session
 
 log = logging.getLogger(__name__)
@@ -45,9 +45,9 @@ class Network:
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
         """Return the outputs of the file, (n, outputs) float64; (n, 1) for one number per row."""
-        rows = ORDERS[self.order](rows)
-        [given] = self.session.get_inputs()
-        [outputs] = self.session.run([self.output], {given.name: np.ascontiguousarray(rows, self.dtype)})
+        [outputs] = _run(self.session, [self.output], ORDERS[self.order](rows), self.dtype)
+        if outputs.shape[:1] != (len(rows),):
+            raise ValueError(f"its output has shape {outputs.shape}, not an entry per row")
         return np.asarray(outputs, np.float64).reshape(len(rows), -1)
 
 
@@ -59,13 +59,19 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
     session = _open_session(source, content)
     refuse_categories(source, [column["name"] for column in known.get("columns") or () if "values" in column])
     dtype, order = _match_input(source, session, tuple(known["input_shape"]))
-    network = Network(content, session, dtype, order, _find_output(source, session))
-    outputs = np.concatenate([network.outputs(rows) for rows in _sample_noise(known, dtype)])
+    noise, classes = _sample_noise(known, dtype), 1 if task == "regression" else len(known["classes"])
+    output = _find_output(source, session, ORDERS[order](noise[0]), dtype, classes)
+    network = Network(content, session, dtype, order, output)
+    outputs = np.concatenate([call(network.outputs, rows, source) for rows in noise])
     count, outputs = outputs.shape[1], outputs[np.isfinite(outputs).all(1)]
     check_n_outputs(source, count, known, task)
     if task == "regression":
         return network
     kind = known.get("outputs") or classify_outputs(outputs, source)
+    if count == 2 and "outputs" not in known and outputs.any() and (outputs[:, 0] == -outputs[:, 1]).all():
+        raise ShapelineError(
+            f"models: {source} gives a score and its negative, no logits; convert it without raw_scores, or set outputs"
+        )
     last = "" if kind == "probabilities" else "sigmoid" if count == 1 else "softmax"
     log.info("%s: its outputs are taken for %s", source, kind)
     return Network(content, session, dtype, order, network.output, last)
@@ -104,7 +110,6 @@ def _match_input(source: str, session, shape: tuple[int, ...]) -> tuple[type, st
             f"models: {source} takes batches of {batch} alone; export it with a dynamic first dimension, in torch "
             "by dynamic_shapes"
         )
-
     return DTYPES[inputs[0].type], find_order(source, shape, inputs[0].shape[1:])
 
 
@@ -116,14 +121,36 @@ def _check_one_input(source: str, inputs: list) -> None:
         )
 
 
-def _find_output(source: str, session) -> str:
-    """Return the first floating-point output: a converted pipeline of scikit-learn has its labels before it."""
-    for given in session.get_outputs():
-        if given.type in ("tensor(float)", "tensor(double)"):
-            return given.name
-    outputs = ", ".join(f"{given.name} {given.type}" for given in session.get_outputs())
-    remedy = "convert it with options={'zipmap': False}" if "map(" in outputs else "export a model that does"
-    raise ShapelineError(f"models: {source} gives no numbers ({outputs}); {remedy}")
+def _find_output(source: str, session, rows: np.ndarray, dtype: type, classes: int) -> str:
+    """Return the floating-point output that fits the classes (1: a regression); scikit-learn's labels are another."""
+    given = session.get_outputs()
+    names = [output.name for output in given if output.type in ("tensor(float)", "tensor(double)")]
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        outputs = ", ".join(f"{output.name} {output.type}" for output in given)
+        remedy = "convert it with options={'zipmap': False}" if "map(" in outputs else "export a model that does"
+        raise ShapelineError(f"models: {source} gives no numbers ({outputs}); {remedy}")
+    shapes = [output.shape for output in call(lambda rows: _run(session, names, rows, dtype), rows, source)]
+    counts = [int(np.prod(shape[1:])) if shape[:1] == (len(rows),) else 0 for shape in shapes]
+    pairs = zip(names, counts, strict=True)
+    fitting = [name for name, count in pairs if count == classes or (count, classes) == (1, 2)]
+    if len(fitting) != 1:
+        raise ShapelineError(
+            f"models: {source} gives several outputs ({', '.join(names)}), of which {len(fitting) or 'none'} fit the "
+            "dataset; export it with one, a converted model of scikit-learn by options={'zipmap': False}"
+        )
+    return fitting[0]
+
+
+def _run(session, names: list[str], rows: np.ndarray, dtype: type) -> list[np.ndarray]:
+    """Return outputs of these names. Raises ValueError for rows that would be cut to whole numbers."""
+    with np.errstate(invalid="ignore"):
+        given = np.ascontiguousarray(rows, dtype)
+    if given.dtype.kind == "i" and (given != rows).any():
+        odd = np.asarray(rows)[given != rows][0]
+        raise ValueError(f"it takes whole numbers and not {odd:.6g}, such as a mean; use the reference background")
+    return session.run(names, {session.get_inputs()[0].name: given})
 
 
 def _sample_noise(known: dict[str, Any], dtype: type) -> list[np.ndarray]:

@@ -252,13 +252,12 @@ def _load_lightgbm(content: bytes) -> tuple[Any, Any]:
 def _load_catboost(content: bytes) -> tuple[Any, Any]:
     import catboost
 
-    estimator = catboost.CatBoostClassifier()
-    estimator.load_model(blob=content)
-    if len(estimator.classes_):
-        return estimator, estimator.classes_
-    estimator = catboost.CatBoostRegressor()
-    estimator.load_model(blob=content)
-    return estimator, None
+    for kind in (catboost.CatBoostClassifier, catboost.CatBoostRegressor):
+        estimator = kind()
+        estimator.load_model(blob=content)
+        if (classes := find_classes(estimator)) is not None:
+            break
+    return estimator, classes
 
 
 OPENED = {"xgboost": _load_xgboost, "lightgbm": _load_lightgbm, "catboost": _load_catboost}

@@ -90,13 +90,11 @@ def fit(
     For several labels, (n, labels) of 0 and 1, the loss is the binary cross-entropy of each; accuracy is then the mean
     over labels, and the card has the accuracy per label and the share of rows with all right. A regression minimises
     the mean squared error in units of the training targets' variance; the card has R² and RMSE instead of accuracies.
-    Among equally accurate epochs the lower validation loss decides. The same seed, framework, device and thread count
-    give the same weights.
+    Among equally accurate epochs the lower loss decides. Equal seed, framework, device and threads give equal weights.
 
     dataset: inputs (n, *input_shape), numbers or token ids, labels (n,), split (n,) 0 train, 1 validation, 2 test.
     settings: replace the architecture's; key: their name in messages.
-    seed: of the initial weights, the order of the rows, flips and dropout.
-    initialise: whether to sample initial weights.
+    seed: of the initial weights (sampled if `initialise`), the order of the rows, flips and dropout.
     checkpoint: a file to which a long training writes its state after an epoch, and from which it continues; more
         epochs are the same training unless the schedule depends on their number.
     Raises ShapelineError for an empty split, labels outside the classes, a loss that is not finite, too little memory.
@@ -108,7 +106,8 @@ def fit(
     classifier.to(device)
     framework = importlib.import_module(TRAINERS[classifier.framework])
     taken = dataset.inputs.only if isinstance(dataset.inputs, StoredImages) else dataset.inputs.__getitem__
-    train, validation, test = ((_as_float32(taken(rows)), labels[rows]) for rows in splits)
+    parts = ((taken(rows), labels[rows]) for rows in splits)  # a table in double precision is cast for a network
+    train, validation, test = ((x.astype(np.float32) if x.dtype == np.float64 else x, y) for x, y in parts)
     batch = f"a batch of {chosen.batch} rows of '{classifier.architecture}'; lower {key}.batch"
     with (
         _explain_memory_error(f"training: memory does not hold {batch}, or use a device with more memory"),
@@ -123,7 +122,8 @@ def fit(
         "parameters": classifier.n_parameters,
         "settings": chosen.model_dump(),
         "seed": seed,
-        **_describe_computation(framework, device),
+        **{"device": device, "threads": framework.threads()},
+        "versions": {"python": platform.python_version(), **framework.versions(), "numpy": np.__version__},
         "rows": dict(zip(PARTS, map(len, splits), strict=True)),
         "history": history,
         "best_epoch": best,
@@ -135,11 +135,6 @@ def fit(
     card |= _measure_task(classifier, dataset, train, test, loss)
     log.info("test %s %.4f on %d rows (epoch %d)", name, score, len(splits[2]), best)
     return card
-
-
-def _as_float32(rows: Any) -> Any:
-    """Return rows in double precision, of a table, in single precision for a network; other rows unchanged."""
-    return rows.astype(np.float32) if rows.dtype == np.float64 else rows
 
 
 @contextlib.contextmanager
@@ -179,11 +174,6 @@ def _prepare_labels(classifier: Classifier, dataset: Any, settings: Training) ->
             f"but the classes of the model are 0 to {classifier.n_classes - 1}; number the labels from 0"
         )
     return labels, splits
-
-
-def _describe_computation(framework: Any, device: str) -> dict[str, Any]:
-    versions = {"python": platform.python_version(), **framework.versions(), "numpy": np.__version__}
-    return {"device": device, "threads": framework.threads(), "versions": versions}
 
 
 def _measure_task(classifier: Classifier, dataset: Any, train: tuple, test: tuple, loss: float) -> dict[str, float]:

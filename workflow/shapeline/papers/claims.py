@@ -351,9 +351,8 @@ CLAIMS = (*_list_chen_claims(), *_list_influence_claims(), *_list_teneggi_claims
 
 def has_claims(results: Sequence[Results]) -> bool:
     """Return whether a claim names one of the experiments."""
-    return not {result.experiment for result in results}.isdisjoint(
-        name for claim in CLAIMS for name in claim.experiments
-    )
+    named = {name for claim in CLAIMS for name in claim.experiments}
+    return not {result.experiment for result in results}.isdisjoint(named)
 
 
 def table(results: Sequence[Results]) -> pd.DataFrame:

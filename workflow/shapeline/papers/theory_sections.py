@@ -167,8 +167,9 @@ def kernel_section(checks: Checks) -> HTML:
 
 def charnes_section(checks: Checks) -> HTML:
     """Return a row per weight: closed forms against the direct fit, and the distance to known values."""
-    short, distance = functools.partial(number, digits=2), _format_distance
-    frame = _format_rows(checks.charnes, str, short, short, short, distance, distance)
+    short = functools.partial(number, digits=2)
+    distance = [lambda value: "0" if value < ROUNDING else short(value)] * 2
+    frame = _format_rows(checks.charnes, str, short, short, short, *distance)
     return join_parts(
         table(frame),
         note(
@@ -183,10 +184,6 @@ def _format_rows(rows: list[dict], *formats: Callable[..., str]) -> pd.DataFrame
     return pd.DataFrame(
         {name: write(value) for (name, value), write in zip(row.items(), formats, strict=True)} for row in rows
     )
-
-
-def _format_distance(value: float) -> str:
-    return "0" if value < ROUNDING else number(value, 2)
 
 
 def neighbourhood_section() -> HTML:

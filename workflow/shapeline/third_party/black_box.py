@@ -109,7 +109,6 @@ def explain_text(
     game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
 ) -> Scored:
     """Run LimeTextExplainer on word positions (bow=False) with the experiment's value; scores (n, d)."""
-
     from lime import lime_text
 
     def explain(v: InstanceGame, seed: int) -> np.ndarray:

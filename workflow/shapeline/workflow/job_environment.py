@@ -47,7 +47,6 @@ def start(snakemake, libraries: str = "") -> str:
     warnings.showwarning = lambda message, kind, *_: log.info("%s: %s", kind.__name__, message)
     logging.raiseExceptions = False  # a log that cannot be written must not end the job
     log.setLevel(logging.INFO)
-
     faulthandler.enable(to_file.stream)  # writes the position of a crash of a library
 
     def report_failure(kind: type[BaseException], error: BaseException, trace) -> None:

@@ -110,9 +110,8 @@ def accuracy_job() -> dict:
 
 
 def index_job(config: Config) -> dict:
-    return add_code_digest(
-        {"digests": compute_digests(config)}, job_code.list_page_sources(*job_code.list_script_modules("render_index"))
-    )
+    sources = job_code.list_page_sources(*job_code.list_script_modules("render_index"))
+    return add_code_digest({"digests": compute_digests(config)}, sources)
 
 
 def list_outputs(config: Config) -> set[str]:
