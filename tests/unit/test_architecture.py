@@ -44,17 +44,25 @@ def trees() -> dict[str, ast.Module]:
     }
 
 
-def imported(name: str) -> set[str]:
+@cache
+def nodes(name: str) -> list[ast.AST]:
+    """The imports and functions anywhere in a module: each tree is walked once, which takes the tests' time."""
+    kinds = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef
+    return [node for node in ast.walk(trees()[name]) if isinstance(node, kinds)]
+
+
+@cache
+def imported(name: str) -> frozenset[str]:
     """What a module imports anywhere in it, in functions too: modules of the package, and packages of others."""
     names = set()
-    for node in ast.walk(trees()[name]):
+    for node in nodes(name):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 module = f"{node.module}.{alias.name}"
                 names.add(module if module in trees() else node.module)
-    return {module if module in trees() else module.partition(".")[0] for module in names} - {name}
+    return frozenset(module if module in trees() else module.partition(".")[0] for module in names) - {name}
 
 
 @cache
@@ -145,49 +153,50 @@ def test_modules_that_compute_numbers_do_not_import_the_report():
             assert not any(room(other) == "report" for other in imported(name)), name
 
 
-def test_a_call_from_python_imports_no_figures():
-    heavy = {"matplotlib", "seaborn", "IPython", "torch"}
-    code = f"import sys, shapeline.api.call; print(*({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == []
+# What a process imports one after the other, each with what it must not have imported by then.
+STAGES = {
+    "a call from Python": (("api.call",), {"matplotlib", "seaborn", "IPython", "torch"}),
+    "a page": (
+        ("report.index", "report.sections.evidence", "report.sections.localization", "papers.theory_sections"),
+        {"seaborn", "scipy.stats", "matplotlib.pyplot", "papermill", "mistune", "torch"},
+    ),
+}
 
 
-def test_a_page_imports_no_slow_library():
-    names = "report.index, report.sections.evidence, report.sections.localization, papers.theory_sections"
-    imports = "; ".join(f"import shapeline.{name}" for name in names.split(", "))
-    heavy = {"seaborn", "scipy.stats", "matplotlib.pyplot", "papermill", "mistune", "torch"}
-    code = f"import sys; {imports}; print(*({heavy} & set(sys.modules)))"
+def list_planning_modules(root) -> list[str]:
+    """The modules that the Snakefile imports while it plans."""
+    names = [name for name in trees() if name.startswith("shapeline.workflow.") and name.rpartition(".")[2] in PLANNING]
+    common = ast.parse((root / "workflow/rules/common.smk").read_text().partition("CONFIG =")[0])
+    return sorted(names) + [node.module for node in common.body if isinstance(node, ast.ImportFrom)]
+
+
+def test_a_dry_run_a_call_and_a_page_import_no_slow_library(root):
+    """A dry run must not pay for arrays' algebra, tables or a framework, nor for what makes the report."""
+    heavy = [*FRAMEWORKS, "scipy", "pandas", "sklearn", "pyarrow", "matplotlib", "networkx", "shapeline.report"]
+    stages = {"a dry run": (list_planning_modules(root), heavy)}
+    stages |= {name: ([f"shapeline.{one}" for one in modules], few) for name, (modules, few) in STAGES.items()}
+    code = "import sys\n"
+    for name, (modules, few) in stages.items():
+        code += f"import {', '.join(modules)}\nprint({name!r}, *set({[*few]}) & set(sys.modules))\n"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == []
+    assert done.stdout.splitlines() == [*stages]
 
 
 def test_quantiles_come_from_scipy_special():
     """Importing scipy.stats takes half a second, in every job with standard errors."""
-    for name, tree in trees().items():
-        for node in ast.walk(tree):
+    for name in trees():
+        for node in nodes(name):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
                 assert not any(f"{start}{alias.name}.".startswith("scipy.stats.") for alias in node.names), name
 
 
-def test_imports_of_the_snakefile_are_light(root):
-    """A dry run must not pay for arrays' algebra, tables or a framework, nor for what makes the report."""
-    names = sorted(
-        name for name in trees() if name.startswith("shapeline.workflow.") and name.rpartition(".")[2] in PLANNING
-    )
-    common = ast.parse((root / "workflow/rules/common.smk").read_text().partition("CONFIG =")[0])
-    names += [node.module for node in common.body if isinstance(node, ast.ImportFrom)]
-    heavy = [*FRAMEWORKS, "scipy", "pandas", "sklearn", "pyarrow", "matplotlib", "networkx", "shapeline.report"]
-    code = f"import sys, {', '.join(names)}; print(*(set({heavy}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == []
-
-
+@cache
 def functions() -> dict[str, tuple[int, int]]:
     """Lines and parameters of every function, by module.function; the larger where a module has two of one name."""
     sizes = {}
-    for name, tree in trees().items():
-        for node in ast.walk(tree):
+    for name in trees():
+        for node in nodes(name):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 counted = sum(argument.arg not in ("self", "cls") for argument in given)

@@ -1,5 +1,6 @@
 """A run accepts the configuration of `shapeline init` for any names of columns, classes and files."""
 
+import copy
 import os
 import time
 
@@ -39,9 +40,13 @@ def read_dataset(text: str) -> dict:
 
 
 @pytest.fixture
-def default(default) -> dict:
+def default(parsed_default) -> dict:
     """The default configuration with one experiment of ten, which is validated as often as a file is read back."""
-    return default | {"run": ["cancer"], "experiments": {"cancer": default["experiments"]["cancer"]}}
+    experiment = parsed_default["experiments"]["cancer"]
+    model = parsed_default["models"][experiment["model"]]
+    sections = {"experiments": {"cancer": experiment}, "models": {experiment["model"]: model}}
+    sections["datasets"] = {model["dataset"]: parsed_default["datasets"][model["dataset"]]}
+    return copy.deepcopy(parsed_default | {"run": ["cancer"]} | sections)
 
 
 def read_back(folder, text: str, default: dict, monkeypatch) -> loading.Dataset:

@@ -1,5 +1,6 @@
 """Pages in an installed Chromium: every control works, no requests, no overflow, labels and contrast."""
 
+import functools
 import os
 import re
 import shutil
@@ -84,24 +85,52 @@ def browser(pages):
         started.close()
 
 
+@pytest.fixture(scope="module")
+def tabs(browser):
+    """A function that returns a tab, with scripts or without, which all tests share: a new one takes a second."""
+
+    @functools.cache
+    def tab(java_script_enabled: bool):
+        opened = browser.new_context(java_script_enabled=java_script_enabled).new_page()
+        opened.set_default_timeout(20_000)
+        return opened
+
+    return tab
+
+
 @pytest.fixture
-def visit(browser, pages):
+def visit(tabs, pages):
     """A function that opens a page; at the end no page has reported an error or requested anything but itself."""
-    contexts, problems = [], []
+    used, problems = {}, []  # the address by tab
 
-    def to(name: str, address: str = "", width: int = 1280, **options):
-        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, **options))
-        page = contexts[-1].new_page()
-        page.set_default_timeout(20_000)
-        page.on("console", lambda message: message.type in ("error", "warning") and problems.append(message.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: is_foreign(request.url, pages[name]) and problems.append(request.url))
-        page.goto(pages[name] + address)
-        return page
+    def listen(tab):
+        listeners = {
+            "console": lambda message: message.type in ("error", "warning") and problems.append(message.text),
+            "pageerror": lambda error: problems.append(str(error)),
+            "request": lambda request: is_foreign(request.url, used[tab]) and problems.append(request.url),
+        }
+        for event, listener in listeners.items():
+            tab.on(event, listener)
+        return listeners
 
+    def to(name: str, address: str = "", width: int = 1280, color_scheme: str = "light", java_script_enabled=True):
+        tab = tabs(java_script_enabled)
+        tab.goto("about:blank")  # an address that differs after its # alone would load nothing
+        if tab not in used:
+            heard.append((tab, listen(tab)))
+        used[tab] = pages[name]
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.emulate_media(media="screen", color_scheme=color_scheme)
+        tab.mouse.move(0, 0)
+        tab.goto(pages[name] + address)
+        return tab
+
+    heard = []
     yield to
-    for context in contexts:
-        context.close()
+    for tab, listeners in heard:
+        tab.evaluate("0")  # what the page has reported by now is heard
+        for event, listener in listeners.items():
+            tab.remove_listener(event, listener)
     assert not problems
 
 
