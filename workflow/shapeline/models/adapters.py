@@ -1,7 +1,4 @@
-"""A model defined by the user as a classifier: torch module, Keras model, predict_proba object or function.
-
-What an estimator tells of itself, and the order in which a model takes the axes of images.
-"""
+"""A user's model as a classifier: network, predict_proba object or function; its columns and axes of images."""
 
 import inspect
 import re

@@ -52,10 +52,7 @@ class Network:
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Network:
-    """Return the network in an .onnx file's bytes for `known` shape, classes and columns.
-
-    Known `outputs`, or the outputs of noise, decide whether they are logits. Raises ShapelineError.
-    """
+    """Return the network in an .onnx file's bytes; known: shape, classes, columns; outputs unless noise decides."""
     session = _open_session(source, content)
     refuse_categories(source, [column["name"] for column in known.get("columns") or () if "values" in column])
     dtype, order = _match_input(source, session, tuple(known["input_shape"]))
