@@ -593,6 +593,11 @@ def test_a_custom_method_in_one_call(root):
             "    return Design(masks, np.zeros((d, 2**d)))\n",
             "returned 16 coalitions; return at most 8, the budget",
         ),
+        (
+            "def make(d):\n    return {}['weights']\n",
+            r"own.py:make': KeyError: 'weights' \(own.py, line 4\); correct the",
+        ),
+        ("def make(d)\n", r"own.py:make': SyntaxError: expected ':' \(own.py, line 3\); correct the file"),
     ],
 )
 def test_a_custom_function_must_return_a_design(tmp_path, text, said):
@@ -633,9 +638,11 @@ def test_a_custom_metric_gives_a_number_per_row(tmp_path, root):
     with pytest.raises(ShapelineError, match=r"metric bad: .* returned int64 of shape \(1,\); return 2 numbers"):
         metric_needs.measure("own", rows, {"functions": {"bad": f"{file}:wrong"}})
     file.write_text("import nothing_such\ndef total(rows):\n    return 0\n")
-    with pytest.raises(ModuleNotFoundError) as failure:
+    with pytest.raises(
+        ShapelineError, match=r"metric bad: .*:total: ModuleNotFoundError: .*; correct the file"
+    ) as failure:
         metric_needs.measure("own", rows, {"functions": {"bad": f"{file}:total"}})
-    assert failure.value.__notes__ == [f"metric bad: {file}:total failed"]
+    assert isinstance(failure.value.__cause__, ModuleNotFoundError)
 
 
 def test_a_custom_metric_receives_its_named_arguments(example, tmp_path):

@@ -3,7 +3,9 @@
 import contextlib
 import difflib
 import importlib.util
+import os
 import re
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 
 MAX_NAMES = 100  # names that a hint lists
@@ -22,6 +24,9 @@ EXTRAS = {
     "boosted": ("lightgbm", "xgboost", "catboost"),
     "mlflow": ("mlflow",),
 }
+
+MEMORY_ERRORS = ("OutOfMemoryError", "ResourceExhaustedError")  # of torch and TensorFlow; a job imports only one
+MEMORY_TEXTS = ("not enough memory", "can't allocate memory", "out of memory")
 
 # Names of methods and arguments in shap, captum, shapiq and lime, in lower case, without "Explainer".
 NAMES_ELSEWHERE = {
@@ -74,6 +79,25 @@ def first_line(error: object) -> str:
     if inner is not None and (reason := first_line(inner)) in str(error) and reason not in lines[0]:
         return reason
     return next(iter(lines), type(error).__name__)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether numpy, torch or TensorFlow ran out of memory; torch on the CPU has no type for this error."""
+    if isinstance(error, MemoryError) or type(error).__name__ in MEMORY_ERRORS:
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in MEMORY_TEXTS)
+
+
+def describe_exception(error: BaseException) -> str:
+    """Return the type and the first line of an exception of a user's code, and the line of the file that raised it."""
+    if isinstance(error, ShapelineError):
+        return first_line(error)
+    text = f"{type(error).__name__}: {first_line(error)}" if str(error).strip() else type(error).__name__
+    installed = (os.path.dirname(os.__file__), os.path.dirname(__file__))
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [place for place in places if "site-packages" not in place[0] and not place[0].startswith(installed)]
+    own = [f" ({os.path.basename(file)}, line {line})" for file, line in own if os.path.isfile(file)]
+    return text + (own[-1] if own else "")
 
 
 def name_type(value: object) -> str:

@@ -6,12 +6,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from shapeline.errors import MethodFailure
+from shapeline.errors import MethodFailure, is_out_of_memory
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
-ERROR_TYPES = ("OutOfMemoryError", "ResourceExhaustedError")  # of torch and TensorFlow; a job imports only one
-ERROR_TEXTS = ("not enough memory", "can't allocate memory", "out of memory")
 
 
 def keep_freed_memory() -> None:
@@ -21,13 +19,6 @@ def keep_freed_memory() -> None:
     if hasattr(library, "mallopt"):
         library.mallopt(mmap_threshold, 1 << 30)
         library.mallopt(trim_threshold, 1 << 30)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether numpy, torch or TensorFlow ran out of memory; torch on the CPU has no type for this error."""
-    if isinstance(error, MemoryError) or type(error).__name__ in ERROR_TYPES:
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in ERROR_TEXTS)
 
 
 def halve(model: Any, rows: int, run: Callable[[int], Result], unit: str = "row") -> Result:

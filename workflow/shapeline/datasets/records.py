@@ -11,7 +11,7 @@ import numpy as np
 from shapeline.datasets import images, text, tokenizer
 from shapeline.datasets.checks import JobDataset, read_format, text_settings
 from shapeline.datasets.registry import Source
-from shapeline.datasets.sources import PARTS, expand, user_function
+from shapeline.datasets.sources import PARTS, expand, report_user_code, user_function
 from shapeline.errors import ShapelineError, nearest
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,8 @@ def read_own(source: str, path: str | None) -> dict:
     except TypeError as error:
         problem = f"the function takes no path ({error}); remove" if arguments else f"it needs a path ({error}); add"
         raise ShapelineError(f"dataset key 'path' of source '{source}': {problem} the key.") from error
-    records = function(*arguments)
+    with report_user_code(f"source '{source}'"):
+        records = function(*arguments)
     if problem := _find_returned_problem(records):
         raise ShapelineError(f"source '{source}': returned {problem}")
     return records

@@ -9,13 +9,13 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, describe_exception, is_out_of_memory, nearest
 
 PARTS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = range(3)
@@ -65,9 +65,19 @@ def expand(path: str | os.PathLike) -> Path:
     return Path(text)
 
 
+@contextlib.contextmanager
+def report_user_code(where: str) -> Iterator[None]:
+    """Raise a ShapelineError of one line for an exception of a user's code; its cause has the traceback."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, ShapelineError) or is_out_of_memory(error):
+            raise
+        raise ShapelineError(f"{where}: {describe_exception(error)}; correct the file") from error
+
+
 def user_function(text: str) -> Callable:
-    """Return the function of "path/to/file.py:function", which may import modules beside it; ShapelineError if missing.
-    Errors inside the user's file pass with their traceback."""
+    """Return the function of "path/to/file.py:function", which may import modules beside it. Raises ShapelineError."""
     file, name = split_function(text)
     if not file.endswith(".py") or not name.isidentifier():
         raise ShapelineError(f"source '{text}': is not understood; write a custom source as path/to/file.py:function.")
@@ -80,7 +90,8 @@ def user_function(text: str) -> Callable:
     spec = importlib.util.spec_from_file_location(module_name, path, loader=_AsItIs(module_name, str(path)))
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    spec.loader.exec_module(module)
+    with report_user_code(f"source '{text}'"):
+        spec.loader.exec_module(module)
     if not callable(getattr(module, name, None)):
         names = [key for key, value in vars(module).items() if inspect.isfunction(value)]
         hint = f".{nearest(name, names)}" if names else "; the file defines no function, so add it"
@@ -159,13 +170,15 @@ def _list_names(file: Path, _changed: int, package: str) -> list[tuple[str, ...]
 
 @dataclass(frozen=True)
 class Call:
-    """A function of a registry or of the user, and the names of its arguments."""
+    """A function of a registry or of the user, the names of its arguments, and its own name in the user's file."""
 
     function: Callable
     names: tuple[str, ...]
+    own: str = ""
 
     def __call__(self, available: Mapping[str, object]) -> object:
-        return self.function(**self._select_named(available))
+        with report_user_code(f"source '{self.own}'") if self.own else contextlib.nullcontext():
+            return self.function(**self._select_named(available))
 
     def bind(self, available: Mapping[str, object]) -> Callable:
         """Return the function bound to those of the available values that are its arguments."""
@@ -180,7 +193,7 @@ def resolve(reference: str) -> Call:
     module, name = split_function(reference)
     is_file = module.endswith(".py")
     function = user_function(reference) if is_file else getattr(importlib.import_module(module), name)
-    return Call(function, tuple(inspect.signature(function).parameters))
+    return Call(function, tuple(inspect.signature(function).parameters), reference if is_file else "")
 
 
 DESIGN_ARGUMENTS = ("d", "shape", "graph", "budget", "seed")

@@ -18,7 +18,7 @@ import numpy as np
 
 from shapeline.datasets import folders, text
 from shapeline.datasets.loading import explain_damage
-from shapeline.datasets.sources import expand, user_function
+from shapeline.datasets.sources import expand, report_user_code, user_function
 from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError, first_line, name_type
 
@@ -61,8 +61,9 @@ class Documents:
 @functools.lru_cache(maxsize=4)
 def call_tokenizer(source: str) -> Tokenizer:
     """Return the tokenizer that the user's function returns. Raises ShapelineError if it lacks what is needed."""
-    returned = user_function(source)()
     where = f"tokenizer '{source}'"
+    with report_user_code(where):
+        returned = user_function(source)()
     if not isinstance(returned, Mapping):
         returned = _read_object(where, returned)
     missing = [key for key in RETURNED if returned.get(key) is None]

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.datasets import sources
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, rename_place
 
 
 def measure_efficiency(rows: pd.DataFrame) -> pd.DataFrame:
@@ -51,19 +51,15 @@ def measure_functions(
 ) -> pd.DataFrame:
     """Return the results of each function ("file.py:function") for the score rows, (rows,) numbers; lower is better.
 
-    Each receives those of rows, model, inputs, buckets, reference, backend, seed that it names. Its exceptions are
-    raised with a note.
+    Each receives those of rows, model, inputs, buckets, reference, backend, seed that it names.
     """
     available = {"rows": rows, "inputs": inputs, "buckets": buckets, "seed": seed}
     available |= {name: getattr(game, name, None) for name in ("model", "reference", "backend")}
     available["form"] = available["backend"]  # the name in functions for earlier versions
     frames = []
     for name, file in functions.items():
-        try:
+        with rename_place(f"source '{file}'", f"metric {name}: {file}"):
             values = np.asarray(sources.resolve(file)(available))
-        except Exception as error:  # any exception of the user's code is raised again, with its traceback
-            error.add_note(f"metric {name}: {file} failed")
-            raise
         if values.shape != (len(rows),) or values.dtype.kind not in "buif":
             raise ShapelineError(
                 f"metric {name}: {file} returned {values.dtype} of shape {values.shape}; return {len(rows)} "
