@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
+
 from shapeline.errors import ShapelineError, name_type
 
 before_any: list[Callable[[], None]] = []  # called before a file gets its name; a job's checks its inputs
@@ -27,13 +29,15 @@ def check_path(where: str, path: object) -> Path:
 
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path, renamed to `path` on success; remains of killed jobs are removed first."""
+    """Yield a temporary path, renamed to `path` on success; remains of ended processes are removed first."""
     path = check_path("path", path)
     if path.is_dir():
         raise ShapelineError(f"{path}: is a folder; name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     for left_over in path.parent.glob(f".{path.name}.*.tmp"):
-        left_over.unlink(missing_ok=True)
+        process = left_over.name.split(".")[-2]
+        if not (process.isdigit() and psutil.pid_exists(int(process))):
+            left_over.unlink(missing_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield partial

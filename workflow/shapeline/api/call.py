@@ -4,6 +4,7 @@ Both use the engine and the designs of the workflow.
 """
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,12 +21,14 @@ from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, count_processes
 from shapeline.datasets import sources
 from shapeline.designs.design import check_choice, check_integer
-from shapeline.errors import ShapelineError, name_type, rename_place, reported_extras
+from shapeline.errors import MethodFailure, ShapelineError, name_type, rename_place, reported_extras
 from shapeline.files import check_path
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import MethodSettings, parse
 from shapeline.seeds import seed_of
+
+MAX_PLAYERS = 2**22
 
 
 @reported_extras("explain")
@@ -106,11 +109,6 @@ def explain(
     Explanation
         Scores ``(n, *feature shape)`` with standard errors and metadata; where d differs by instance, scores are ``(n,
         largest d)``, NaN beyond an instance's own features.
-
-    Raises
-    ------
-    ShapelineError
-        In one line, for a model, input or argument that does not fit.
 
     Examples
     --------
@@ -207,11 +205,6 @@ def shapley_values(
         A row of scores per output. All outputs share one sample and one estimator, chosen on their sum, so that their
         scores add up to the scores of the sum.
 
-    Raises
-    ------
-    ShapelineError
-        One line that says what is wrong with the game or an argument.
-
     Examples
     --------
     >>> import shapeline
@@ -246,11 +239,15 @@ def shapley_values(
     )
     with _report_progress(progress, chosen) as tell:
         values = Values(game, names, how, tell)
-        # The values of the empty and full coalition show the number of outputs.
-        count = values.of(np.repeat([[False], [True]], n, axis=1)).shape[1]
+        with contextlib.suppress(MethodFailure):  # recorded for on_error="record", as of all other coalitions
+            values.of(np.repeat([[False], [True]], n, axis=1))
+        count = values.outputs
         given = _read_attribute(game, "output_names") if output_names is None else output_names
         outputs = (ONE,) if given is None and count == 1 else check_names("output_names", given, count, "output")
         record = _attribute_outputs(values, parsed, features, len(outputs), seed_of(seed, chosen, 0))
+        if noise := values.find_noise(evaluations):
+            record.warning[:] = [noise] * len(outputs)
+            warnings.warn(f"{WHERE}: {noise}", stacklevel=2)
     limits = {"budget": spend} if evaluations is None else {"evaluations": evaluations}
     settings |= limits if METHODS[chosen].sampled else {}
     each = [features] * len(outputs), [names] * len(outputs)
@@ -296,6 +293,8 @@ def _count_players(game: object, n_players: object, names: object) -> int:
             raise ShapelineError(f"{WHERE}: n_players is missing; give their number, or a list of player_names")
         n_players = len(names)
     n = check_integer(WHERE, "n_players", declared if n_players is None else n_players, 1)
+    if n > MAX_PLAYERS:  # their names alone would not fit into memory
+        raise ShapelineError(f"{WHERE}: n_players is {n} and can be at most {MAX_PLAYERS}; group the players")
     if declared is not None and n != declared:
         raise ShapelineError(f"{WHERE}: n_players is {n} and the game has {declared} players; leave n_players out")
     return n
@@ -304,7 +303,7 @@ def _count_players(game: object, n_players: object, names: object) -> int:
 def _read_attribute(game: object, name: str) -> object:
     """Return an attribute of a game; None where it is missing or unreadable."""
     value = getattr(game, name, None)
-    return value if isinstance(value, str | list | tuple) else None
+    return value if hasattr(value, "__iter__") and not callable(value) else None
 
 
 def _check_method(method: str, n: int, evaluations: int | None) -> None:

@@ -69,15 +69,22 @@ def read_files(paths: Iterable[str]) -> pd.DataFrame:
 
 WHERE = "shapley_values"
 WRITE_INTERVAL = 10  # time until the next write, in units of the duration of the last one
+NOISE = 1e-4  # permitted difference of a value that is evaluated again, as a share of the range of values
 CACHE_SCHEMA = pa.schema([("coalition", pa.string()), ("value", pa.list_(pa.float64()))])
 
 
+def allow_difference(table: np.ndarray) -> np.ndarray:
+    """Return the difference (outputs,) that a second evaluation of a value may have, from known values (K, outputs)."""
+    span, largest = np.ptp(table, axis=0), np.abs(table).max(axis=0)
+    return np.where(span > 0, NOISE * span + 64 * np.finfo(float).eps * largest, 0.1 * NOISE * largest)
+
+
 class ValueFile:
-    """A Parquet file of coalitions and values; its replacement takes at most a tenth of the time."""
+    """A Parquet file of coalitions and values that processes may share; writing takes at most a tenth of the time."""
 
     def __init__(self, path: Path, n_players: int, identity: str | None):
         self.path, self.n_players, self.identity = path, n_players, identity
-        self.next, self.unwritten = 0.0, None
+        self.next, self.unwritten, self.stamp, self.others = 0.0, None, None, (pd.Index([]), None)
 
     def __enter__(self) -> "ValueFile":
         return self
@@ -97,19 +104,23 @@ class ValueFile:
 
     def read(self) -> tuple[pd.Index, np.ndarray | None]:
         """Return the coalitions and their values; none if there is no file yet. Raises ShapelineError."""
-        if not self.path.exists():
+        self.stamp = self._read_stamp()
+        if self.stamp is None:
             return pd.Index([], dtype=object), None
         try:
-            with pq.ParquetFile(self.path) as file:
-                about = json.loads((file.schema_arrow.metadata or {})[b"shapeline"])
+            with pq.ParquetFile(self.path, page_checksum_verification=True) as file:
+                about = dict(json.loads((file.schema_arrow.metadata or {})[b"shapeline"]))
                 table = file.read(CACHE_SCHEMA.names)
+            self._check(about)
             values = np.array(table["value"].to_pylist(), dtype=float)
             keys = pd.Index(table["coalition"].to_pylist(), dtype=object)
-        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+            are_coalitions = keys.is_unique and all(len(key) == self.n_players and not key.strip("01") for key in keys)
+            if len(keys) and not (are_coalitions and values.ndim == 2 and np.isfinite(values).all()):
+                raise ValueError("a row is no coalition with finite values, or occurs twice")
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise ShapelineError(
                 f"{WHERE}: cache: {self.path} is not a file of values ({first_line(error)}); remove it or name another"
             ) from None
-        self._check(about)
         self.identity = self.identity or about.get("identity")
         return keys, values if len(keys) else None
 
@@ -127,7 +138,28 @@ class ValueFile:
                 f"'{self.identity}'); name another file"
             )
 
+    def _read_stamp(self) -> tuple[int, int] | None:
+        """Return what changes with each replacement of the file; None without a file."""
+        return (self.path.stat().st_ino, self.path.stat().st_mtime_ns) if self.path.exists() else None
+
+    def _join_others(self, keys: pd.Index, values: np.ndarray) -> tuple[pd.Index, np.ndarray]:
+        """Return coalitions and values with those that other processes have written meanwhile."""
+        others, table = self.others = self.others if self.stamp == self._read_stamp() else self.read()
+        if table is None:
+            return keys, values
+        place = keys.get_indexer(others)
+        known = place >= 0
+        if (
+            table.shape[1] != values.shape[1]
+            or (np.abs(table[known] - values[place[known]]) > allow_difference(values)).any()
+        ):
+            raise ShapelineError(
+                f"{WHERE}: cache: another process has written values of another game to {self.path}; name another file"
+            )
+        return keys.append(others[~known]), np.concatenate([values, table[~known]])
+
     def _write(self, keys: pd.Index, values: np.ndarray) -> None:
+        keys, values = self._join_others(keys, values)
         about = json.dumps({"n_players": self.n_players, "identity": self.identity})
         starts = pa.array(np.arange(len(values) + 1) * values.shape[1], pa.int32())
         columns = [pa.array(keys.tolist(), pa.string()), pa.ListArray.from_arrays(starts, values.ravel())]
@@ -135,7 +167,8 @@ class ValueFile:
         self.unwritten = None
         try:
             with atomic(self.path) as partial:
-                pq.write_table(table, partial)
+                pq.write_table(table, partial, write_page_checksum=True)
+            self.stamp = self._read_stamp()
         except OSError as error:
             raise ShapelineError(f"{WHERE}: cache: {first_line(error)}; name a file that can be written") from error
 

@@ -13,9 +13,9 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from shapeline.attribution.game_values import WHERE, ValueFile, ValueRows
+from shapeline.attribution.game_values import WHERE, ValueFile, ValueRows, allow_difference
 from shapeline.attribution.row_store import ADDRESS
-from shapeline.errors import MethodFailure, ShapelineError, first_line
+from shapeline.errors import MethodFailure, ShapelineError, describe_exception, is_out_of_memory, name_type
 from shapeline.games.features import Features
 from shapeline.methods.settings import MethodSettings
 from shapeline.models.classifier import detach
@@ -54,7 +54,7 @@ class Values:
     ):
         self.game, self.players, self.how, self.progress = game, tuple(players), how, progress
         self._known, self._table, self._failed = pd.Index([], dtype=object), None, {}
-        self.used = pd.Index([], dtype=object)
+        self.used, self.most, self.seconds = pd.Index([], dtype=object), MAX_BATCH, 0.0
         self.file = ValueFile(how.cache, len(players), how.identity) if how.cache else file
         if self.file:
             self._known, self._table = self.file.read()
@@ -66,6 +66,11 @@ class Values:
     def evaluations(self) -> int:
         """Number of distinct coalitions whose values were requested."""
         return len(self.used)
+
+    @property
+    def outputs(self) -> int:
+        """Number of values of a coalition; 1 if none is known."""
+        return 1 if self._table is None else self._table.shape[1]
 
     @property
     def reused(self) -> int:
@@ -97,36 +102,44 @@ class Values:
 
     def _evaluate(self, masks: np.ndarray) -> None:
         """Evaluate coalitions, and store the values of each call as soon as it ends."""
-        done, jobs = 0, self.how.n_jobs
-        size = self.how.batch or (1 if self.file or jobs > 1 else min(64, len(masks)))
+        done, jobs, goal = 0, self.how.n_jobs, len(self._known) + len(self._failed) + len(masks)
+        size, since = self.how.batch or (1 if self.file or jobs > 1 else min(64, len(masks))), time.monotonic()
         with self.file or contextlib.nullcontext(), _open_calls(jobs, self.game, self.how.retries) as call:
             while done < len(masks):
                 began = time.monotonic()
                 first = done == 0 and self._table is None  # one coalition, because (2, 2) values could be transposed
                 batch = masks[done : done + (1 if first else size * jobs * CALLS_PER_ROUND if jobs > 1 else size)]
-                parts, retried = _split(batch, size), []
-                for part, values, failure in call(parts):
-                    done += len(part)
-                    if failure and len(part) > 1:  # evaluated one by one, to find the coalitions that fail
-                        retried += _split(part, 1)
-                    else:
-                        self._store(part, values, failure)
-                    if self.progress:
-                        self.progress(len(self._known) - len(self._before), len(masks) - done)
-                for answer in call(retried):
-                    self._store(*answer)
-                seconds = (time.monotonic() - began) / max(1, len(parts) / jobs)
+                parts, calls, done = _split(batch, size), -(-len(batch) // size), done + len(batch)
+                while parts:
+                    parts = [part for answer in call(parts) for part in self._keep(*answer, goal)]
+                seconds = (time.monotonic() - began) / max(1, calls / jobs)
                 if self.how.batch is None:
-                    size = int(np.clip(size * min(2.0, self.how.seconds / max(seconds, 1e-9)), 1, MAX_BATCH))
+                    size = int(max(1, size * min(2.0, self.how.seconds / max(seconds, 1e-9))))
+                size = min(size, self.most)
+        self.seconds = (time.monotonic() - since) * jobs / len(masks)
 
-    def _store(self, masks: np.ndarray, values: np.ndarray | None, failure: str | None) -> None:
-        """Store the values of coalitions, or the reason of their failure."""
-        if failure:
+    def _keep(
+        self, masks: np.ndarray, values: np.ndarray | None, failure: "_Failure | None", goal: int
+    ) -> list[np.ndarray]:
+        """Store the values of a call, or a coalition's failure; return parts to evaluate again, to find what fails."""
+        good = np.zeros(len(masks), bool) if values is None else np.isfinite(values).all(axis=1)
+        if good.any():
+            self._store(masks[good], values[good])
+        if failure and len(masks) == 1:
             reason = f"coalition {self._name(masks[0])}: {failure}"
             if self.how.on_error == "fail":
-                raise ShapelineError(f"{WHERE}: {reason}; return a finite value per row of masks {masks.shape}")
-            self._failed |= dict.fromkeys(hash_masks(masks), reason)
-            return
+                message = f"{WHERE}: {reason}; return a finite value per row of masks {masks.shape}"
+                raise ShapelineError(message) from failure.__cause__
+            self._failed[hash_masks(masks)[0]] = reason
+        if self.progress:
+            self.progress(len(self._known) - len(self._before), goal - len(self._known) - len(self._failed))
+        if failure and failure.out_of_memory:
+            self.most = max(1, min(self.most, len(masks) // 2))
+        half = (len(masks) + 1) // 2  # of the coalitions of a call that raised; other values name what fails
+        return _split(masks[~good], half if values is None else 1) if len(masks) > 1 else []
+
+    def _store(self, masks: np.ndarray, values: np.ndarray) -> None:
+        """Store the values of coalitions."""
         self._check_outputs(values)
         keys = pd.Index(hash_masks(masks), dtype=object)
         self._known = self._known.append(keys)
@@ -143,8 +156,7 @@ class Values:
 
     def _check_cache(self) -> None:
         """Raise ShapelineError if some values of the game differ from those of a cache without identity."""
-        digits = np.array(self._known, dtype=f"S{len(self.players)}").view(np.uint8).reshape(-1, len(self.players))
-        masks = digits == ord("1")
+        masks = self._read_masks(self._known)
         order = np.random.default_rng(0).permutation(len(masks))
         order = order[np.argsort(masks[order].any(axis=1) & ~masks[order].all(axis=1), kind="stable")]
         began, least = time.monotonic(), 2 + MIN_CHECKS
@@ -156,12 +168,34 @@ class Values:
                 continue
             self._check_outputs(values)
             cached = self._table[[index]]
-            if not np.allclose(values, cached, rtol=1e-5, atol=1e-9 * np.abs(self._table).max()):
+            if (np.abs(values - cached) > allow_difference(self._table)).any():
                 raise ShapelineError(
                     f"{WHERE}: cache: {self.how.cache} holds {cached[0].tolist()} for the coalition "
                     f"{self._name(masks[index])} and the game gives {values[0].tolist()}; name another file, or say by "
                     "identity= that the game is the same"
                 )
+
+    def find_noise(self, limit: int | None) -> str:
+        """Return a warning if a fast game gives other values in a second call, within a limit of all evaluations."""
+        known, table = self._known[len(self._before) :], self._table[len(self._before) :]
+        room = len(known) if limit is None else max(0, limit - self.evaluations)
+        places = list(dict.fromkeys([len(known) // 2, 1, 0, len(known) - 1]))[:room][: self.how.batch]
+        if self.file or self._failed or len(known) < 2 or not places or self.seconds * len(places) > CHECK_SECONDS:
+            return ""
+        masks, before = self._read_masks(known[places]), table[places]
+        _, now, failure = _call(self.game, masks, 0)
+        if failure or not (different := np.argwhere(np.abs(now - before) > allow_difference(table))).size:
+            return ""
+        row, output = different[0]
+        return (
+            f"the game is not repeatable: the value of the coalition {self._name(masks[row])} was {before[row, output]}"
+            f" and then {now[row, output]}; seed its random numbers, and let no value depend on other rows of masks"
+        )
+
+    def _read_masks(self, keys: pd.Index) -> np.ndarray:
+        """Return the coalitions (K, n) of texts of 0 and 1."""
+        digits = np.array(keys, dtype=f"S{len(self.players)}").view(np.uint8).reshape(-1, len(self.players))
+        return digits == ord("1")
 
     def _name(self, mask: np.ndarray) -> str:
         """Return a coalition as a text with the names of its players."""
@@ -221,25 +255,27 @@ def _open_calls(jobs: int, game: Callable, retries: int) -> Iterator[Callable[[S
         ) from error
 
 
-def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray, np.ndarray | None, str | None]:
-    """Return coalitions, their values (K, outputs) and None; or None and the reason of failure after all retries."""
-    failure = None
+class _Failure(ShapelineError):
+    """The reason why a call of a game failed; its cause is the exception of the game, unless that holds memory."""
+
+    out_of_memory = False
+
+
+def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray, np.ndarray | None, _Failure | None]:
+    """Return coalitions, their values (K, outputs), None if the game raises, and the failure that retries leave."""
     for _ in range(1 + retries):
         try:
-            values = game(masks.copy())
+            returned = game(masks.copy())
         except Exception as error:  # noqa: BLE001 (a game may raise any exception)
-            failure = first_line(error) if isinstance(error, ShapelineError) else describe(error)
+            values, failure = None, _Failure(describe_exception(error))
+            failure.out_of_memory = is_out_of_memory(error)
+            failure.__cause__ = None if failure.out_of_memory else error
             continue
-        values = _convert_values(values, len(masks))
+        values = _convert_values(returned, len(masks))
         if np.isfinite(values).all():
             return masks, values, None
-        failure = f"the value is {values[~np.isfinite(values)][0]}"
-    return masks, None, failure
-
-
-def describe(error: Exception) -> str:
-    """Return the type of an error and the first line of its message."""
-    return f"{type(error).__name__}: {first_line(error)}" if str(error).strip() else type(error).__name__
+        failure = _Failure(f"the value is {values[~np.isfinite(values)][0]}")
+    return masks, values, failure
 
 
 def _convert_values(values: object, count: int) -> np.ndarray:
@@ -253,7 +289,8 @@ def _convert_values(values: object, count: int) -> np.ndarray:
     except (ValueError, TypeError, RuntimeError):  # rows of different lengths, objects
         array, fits = None, False
     if not fits:
-        returned = type(values).__name__ if array is None else f"{array.dtype} of shape {array.shape}"
+        unclear = array is None or array.dtype == object  # as of a generator, whose type says more
+        returned = name_type(values) if unclear else f"{array.dtype} of shape {array.shape}"
         raise ShapelineError(
             f"{WHERE}: the game returned {returned} for masks of {count} coalition{'' if count == 1 else 's'}; return "
             f"({count},) or ({count}, outputs) numbers, as in lambda masks: [v(mask) for mask in masks]"

@@ -162,11 +162,6 @@ def compute_size_mass(d: int, sizes: np.ndarray) -> np.ndarray:
     return (d - 1) / (s * (d - s))
 
 
-def count_of_sizes(d: int, size: int) -> int:
-    """Return the number of coalitions of sizes `size` and d - `size` together, an exact int."""
-    return comb(d, size) * (1 if 2 * size == d else 2)
-
-
 def find_unique_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the index of the first copy of each distinct row, and for each row the number of its distinct row."""
     rows = np.packbits(rows, axis=1) if rows.dtype == bool else np.ascontiguousarray(rows)

@@ -210,14 +210,8 @@ def find_pairs(masks: np.ndarray) -> Pairs:
     rank[second] = 3
     first = np.argsort(rank, axis=1, kind="stable")[:, : count - pairs[0]]
     mate = np.take_along_axis(partner, first, axis=1)
-    first, mate = _order_ends(first, np.where(mate < 0, first, mate), full)
+    mate = np.where(mate < 0, first, mate)
+    swap = ~np.take_along_axis(full, first[:, :1], axis=1)  # the ends, in the order of the sample so far
+    first[:, :1], mate[:, :1] = np.where(swap, mate[:, :1], first[:, :1]), np.where(swap, first[:, :1], mate[:, :1])
     rows = np.where(np.take_along_axis(masks, first[..., None], axis=1), 1.0, -1.0)
     return Pairs(rows, first, mate, int(count - 2 * pairs[0]))
-
-
-def _order_ends(first: np.ndarray, mate: np.ndarray, full: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return row numbers with the pair of the ends as (full, empty), which has the order of the sample so far."""
-    swap = ~np.take_along_axis(full, first[:, :1], axis=1)
-    first, mate = first.copy(), mate.copy()
-    first[:, :1], mate[:, :1] = np.where(swap, mate[:, :1], first[:, :1]), np.where(swap, first[:, :1], mate[:, :1])
-    return first, mate

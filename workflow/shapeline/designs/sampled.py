@@ -3,6 +3,8 @@
 The nested designs of adaptive rounds include the coalitions of smaller budgets.
 """
 
+import math
+
 import numpy as np
 
 from shapeline.designs import design
@@ -50,11 +52,6 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
     Design
         Masks (K, d) bool with K <= budget, and a dense readout. Scores sum to v(N) - v(empty).
 
-    Raises
-    ------
-    ShapelineError
-        Where the budget is below the minimum.
-
     References
     ----------
     Lundberg & Lee (2017), theorem 2.
@@ -77,7 +74,9 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
         return _fit_ends(d, budget, rng)
     remaining = budget - 2
     masks, weights, size = [], [], 1
-    while 2 * size <= d and design.count_of_sizes(d, size) <= remaining * (_compute_share(d, size) if size > 1 else 1):
+    while 2 * size <= d and math.comb(d, size) * (1 + (2 * size < d)) <= remaining * (
+        _compute_share(d, size) if size > 1 else 1
+    ):
         coalitions = design.enumerate_size(d, size)
         masks.append(coalitions[coalitions[:, 0]] if 2 * size == d else coalitions)
         weights.append(np.full(len(masks[-1]), design.kernel_weight(d, size)))
@@ -124,11 +123,6 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
     -------
     Design
         Masks (K, d) bool with K <= budget, and a sparse readout. Scores sum to v(N) - v(empty).
-
-    Raises
-    ------
-    ShapelineError
-        Where the budget is below the minimum.
 
     References
     ----------

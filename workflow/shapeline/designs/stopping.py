@@ -29,16 +29,12 @@ class StoppingCriterion:
             return np.zeros(len(scores), bool)
         met = np.isfinite(standard_error).all(axis=1)
         if self.error is not None:
-            met &= predict_error(standard_error) <= self.compute_tolerance(total)
+            is_share = isinstance(self.error, str)
+            allowed = float(self.error.rstrip("% ")) / 100 * np.abs(total) if is_share else self.error
+            met &= predict_error(standard_error) <= allowed
         if self.top is not None:
             met &= find_separated(scores, standard_error, min(self.top, scores.shape[1])).all(axis=1)
         return met
-
-    def compute_tolerance(self, total: np.ndarray) -> np.ndarray:
-        """Return the tolerated error (n,)."""
-        if isinstance(self.error, str):
-            return float(self.error.rstrip("% ")) / 100 * np.abs(total)
-        return np.full(len(total), self.error)
 
     def rounds(self, d: int, first: int = FIRST_ROUND, largest: int | None = None) -> list[int]:
         """Return the evaluations after each round: first x d, then GROWTH times as many, at most 2^d or `largest`."""

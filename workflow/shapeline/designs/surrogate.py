@@ -52,11 +52,6 @@ def lime(
     Design
         Masks (K, d) bool and a dense readout.
 
-    Raises
-    ------
-    ShapelineError
-        Where the budget is below the minimum, or a number is out of range.
-
     References
     ----------
     Ribeiro, Singh & Guestrin (2016).

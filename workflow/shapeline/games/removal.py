@@ -106,7 +106,10 @@ class GlobalImportance(_Removal):
         self.y = drop_column(np.asarray(y))
         if classes is not None:
             self.y = _number_classes("GlobalImportance", self.y, np.asarray(classes))
-        self.loss = _find_loss(("squared" if classes is None else "log") if loss is None else loss)
+        chosen = ("squared" if classes is None else "log") if loss is None else loss
+        if not callable(chosen) and chosen not in LOSSES:
+            raise ShapelineError(f"GlobalImportance: loss: there is no '{chosen}'.{nearest(chosen, LOSSES)}")
+        self.loss = chosen if callable(chosen) else LOSSES[chosen]
         self.without = self._average_loss(np.zeros(self.n_players, bool))
         outputs = self.predict(select_rows(self.background, np.arange(min(32, self.background.shape[0]))))
         self.identity = build_identity(
@@ -244,12 +247,3 @@ def _absolute_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:
 
 
 LOSSES = {"log": _log_loss, "zero_one": _zero_one_loss, "squared": _squared_loss, "absolute": _absolute_loss}
-
-
-def _find_loss(loss: str | Callable) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Return a loss per row by its name. Raises ShapelineError."""
-    if callable(loss):
-        return loss
-    if loss not in LOSSES:
-        raise ShapelineError(f"GlobalImportance: loss: there is no '{loss}'.{nearest(loss, LOSSES)}")
-    return LOSSES[loss]

@@ -20,6 +20,8 @@ from shapeline.games.validation_scores import (
     select_rows,
 )
 
+AVERAGING = ("RandomForest", "ExtraTrees", "Bagging", "Voting")  # ensembles of scikit-learn with mean predictions
+
 
 class _Retraining:
     """A game whose value is the score of a model that is trained for each coalition."""
@@ -324,20 +326,15 @@ class EnsembleSelection:
         return Regressor() if self.classes is None else Classifier()
 
 
-def averaging_ensembles() -> tuple[type, ...]:
-    """Return the ensembles of scikit-learn whose prediction is the mean of their models'."""
-    from sklearn import ensemble
-
-    kinds = ("RandomForest", "ExtraTrees", "Bagging", "Voting")
-    return tuple(getattr(ensemble, f"{kind}{task}") for kind in kinds for task in ("Classifier", "Regressor"))
-
-
 def list_members(where: str, models: object) -> tuple[list[str], list[object], np.ndarray | None]:
     """Return names, members and classes (None of a regression) of an ensemble. Raises ShapelineError."""
+    from sklearn import ensemble
+
     classes = getattr(models, "classes_", None)
     if hasattr(models, "estimators_"):
         weighted = getattr(models, "weights", None) is not None or getattr(models, "voting", "soft") != "soft"
-        if weighted or not isinstance(models, averaging_ensembles()):
+        kinds = [f"{kind}{task}" for kind in AVERAGING for task in ("Classifier", "Regressor")]
+        if weighted or not isinstance(models, tuple(getattr(ensemble, kind) for kind in kinds)):
             raise ShapelineError(
                 f"{where}: {name_type(models)} does not average its models; give a forest, a bagging or soft "
                 "voting ensemble without weights, or a list of fitted models"
