@@ -148,11 +148,9 @@ class Values:
             self.file.keep(self._known, self._table)
 
     def _check_outputs(self, values: np.ndarray) -> None:
-        if self._table is not None and len(self._table) and values.shape[1] != self._table.shape[1]:
-            before, now = self._table.shape[1], values.shape[1]
-            raise ShapelineError(
-                f"{WHERE}: the game gave {before} values a coalition before and {now} now; give as many"
-            )
+        if self._table is not None and len(self._table) and values.shape[1] != self.outputs:
+            counts = f"{self.outputs} values a coalition before and {values.shape[1]} now"
+            raise ShapelineError(f"{WHERE}: the game gave {counts}; give as many")
 
     def _check_cache(self) -> None:
         """Raise ShapelineError if some values of the game differ from those of a cache without identity."""
