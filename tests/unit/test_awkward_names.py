@@ -244,7 +244,7 @@ def test_reported_words_include_unchanged_ones(tmp_path, default, monkeypatch, r
     rows = "".join(f"{i},{['NA', 'mild', 'bad'][i % 3]},{['None', 'some'][i % 2]}\n" for i in range(3, 63))
     (tmp_path / "d.csv").write_text("a,kind,effect\n" + rows)
     text = init_config.build_configuration(tmp_path / "d.csv", model="own.py:ask")
-    assert '# na_values: ["NA"] makes missing cells of words in "kind"' in text
+    assert '# na_values: ["NA"] reads these words in "kind" as missing cells' in text
     data = read_back(tmp_path, text, default, monkeypatch)
     assert data.card["classes"] == ["None", "some"] and data.card["categories"] == {"kind": ["NA", "bad", "mild"]}
 

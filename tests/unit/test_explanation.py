@@ -474,7 +474,7 @@ def test_a_score_file_of_a_run_is_read(tmp_path):
         "method": "lime",
         "parameters": {"method": "lime"},
         "features": {"kind": "column", "shape": [2], "names": ["a", "b"]},
-        "reference": {"kind": "background", "rows": 16},
+        "reference": {"kind": "background"},
         "value": "log_odds",
         "classes": ["refused", "granted"],
     }

@@ -494,7 +494,7 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
         (
             "models.rule.source",
             "examples/own/halves.py:halves",
-            "is called with rows alone and requires d, budget, seed;",
+            "requires d, budget, seed and is called only with rows;",
         ),
         ("models.rule.source", "examples/own/pipeline.skops", "function is of a source path/to/file.py:function"),
         ("models.rule.training", {"epochs": 0}, "models.rule.training: the model in"),
@@ -649,7 +649,9 @@ def test_a_custom_metric_receives_its_named_arguments(example, tmp_path):
     file = tmp_path / "own.py"
     file.write_text("def one(row, seed=1, more=2):\n    ...\n")
     example["experiments"]["loans"]["metrics"]["own"] = {"functions": {"one": f"{file}:one"}}
-    with pytest.raises(ShapelineError, match=r"own.functions.one: .*:one is called .* alone and requires row;"):
+    with pytest.raises(
+        ShapelineError, match=r"own.functions.one: .*:one requires row and is called only with rows, model, .* seed;"
+    ):
         validation.load(example)
 
 

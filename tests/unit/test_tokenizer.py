@@ -300,7 +300,11 @@ def test_the_example_is_valid_and_tracks_the_tokenizer(example):
     [
         ("datasets.pieces.tokenizer", "examples/own/subwords.py:tokeniser", "Did you mean 'tokenizer'?"),
         ("datasets.pieces.tokenizer", "examples/own/none.py:make", "datasets.pieces.tokenizer: .* cannot be read"),
-        ("datasets.pieces.tokenizer", "examples/own/subwords.py:encode", "with nothing alone and requires text; give"),
+        (
+            "datasets.pieces.tokenizer",
+            "examples/own/subwords.py:encode",
+            "requires text and is called without arguments; give",
+        ),
         ("datasets.pieces.unit", "character", "'unit': the tokenizer has its own words and tokens; remove the key"),
         ("datasets.pieces.vocabulary", 50, "'vocabulary': the tokenizer has its own"),
         ("experiments.pieces.features.kind", "character_run", "does not fit tokens of unit word; use word"),

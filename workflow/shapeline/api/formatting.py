@@ -106,10 +106,8 @@ def facts(explanation) -> dict[str, str]:
     about, cost = explanation.about, explanation.cost
     of = sorted(set(explanation.target_names))
     listed = f"{', '.join(of[:3])}{', ...' if len(of) > 3 else ''}"
-    targets = f" of {listed}" if len(of) == 1 else f" of the explained class: {listed}"
-    if about.value == GAME:
-        targets = f": {listed}"
-    targets = "" if about.value in ("prediction", None) or about.classes == (ONE,) else targets
+    words = ":" if about.value == GAME else " of" if len(of) == 1 else " of the explained class:"
+    targets = "" if about.value in ("prediction", None) or about.classes == (ONE,) else f"{words} {listed}"
     each = "" if about.value == GAME else " per instance"
     averaged = f", each averaged over {about.rows} background rows" if about.rows > 1 and cost["evaluations"] else ""
     texts = {
@@ -164,8 +162,7 @@ def format_title(explanation, index: int) -> str:
     target = explanation.target_names[index]
     if explanation.about.value == GAME:
         return f"{target} {full:.4g}, base value {empty:.4g} (no players)"
-    named = target if target.startswith("class ") else f"class {target}"
-    of = "" if explanation.about.value == "prediction" else f" of {named}"
+    of = "" if explanation.about.value == "prediction" else f" of class {target.removeprefix('class ')}"
     value = VALUES.get(explanation.about.value, "").partition(" (")[0] if of else ""
     return f"instance {name_rows(explanation)[index]}: {value or 'prediction'} {full:.4g}{of}, base value {empty:.4g}"
 
@@ -190,7 +187,7 @@ def _format_one(explanation) -> list[str]:
     for index in order:
         within = "" if half is None or np.isnan(half[index]) else f" ± {half[index]:.2g}"
         lines.append(f"  {names[index]:<{wide}}  {scores[index]:>+10.4g}{within}")
-    return lines + _note_more(len(names) - len(order), "smaller feature")
+    return lines + _note_more(len(names) - len(order), "feature")
 
 
 def _format_row(explanation, index: int) -> str:

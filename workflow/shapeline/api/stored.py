@@ -11,11 +11,13 @@ import pandas as pd
 
 import shapeline
 from shapeline import scores
+from shapeline.api.formatting import GAME, ONE
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.explanation import build_rows as tabulate
 from shapeline.errors import ShapelineError
 from shapeline.files import check_path
 from shapeline.games.features import Features
+from shapeline.games.references import KINDS
 from shapeline.report.formatting import plain
 
 PLAIN = ("kind", "method", "value", "reference", "rows")  # of the description, stored as JSON
@@ -84,16 +86,16 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
     n, shape = len(rows), described.get("shape") or [longest]
     if about is None:  # a score file of a run, whose data are elsewhere
         names = described.get("names") or [f"feature {index}" for index in range(longest)]
-        reference = metadata.get("reference")
-        given = {"kind": reference} if isinstance(reference, str) else {**(reference or {"kind": ""})}
+        reference, is_game = metadata.get("reference") or "", "game" in metadata.get("settings", {})
+        given = {"kind": reference} if isinstance(reference, str) else reference
+        given = {**KINDS.get(given["kind"], {}), **given}  # a configuration may leave out defaults
         kind, count = given.pop("kind").replace("_", " "), given.pop("rows", 1)
-        words = kind, f"{count} rows" * (count > 1), plain(given)
         about = {
             "method": metadata.get("parameters") or {},
-            "value": metadata.get("value"),
-            "reference": ", ".join(filter(None, words)),
+            "value": GAME if is_game else metadata.get("value"),
+            "reference": ", ".join(filter(None, (kind, f"{count} rows" * (count > 1), plain(given)))),
             "rows": count,
-            "classes": tuple(metadata.get("classes") or ()),
+            "classes": tuple(metadata.get("classes") or [ONE] * is_game),
             "instances": rows["instance"].tolist(),
             "features": [None] * n,
             "names": [tuple(names[: longest if row is None else len(row)]) for row in rows["scores"]],

@@ -250,9 +250,9 @@ def check_arguments(where: str, function: str, available: Iterable[str], n_posit
         return
     required = [name for name, needed in arguments.items() if needed and name not in available]
     if len(required) != n_positional:
-        called = "rows" if n_positional else " and ".join(available) or "nothing"
-        needs = ", ".join(required) or "nothing"
-        yield f"{where}: {function} is called with {called} alone and requires {needs}; give the others defaults"
+        called = "rows" if n_positional else ", ".join(name for name in available if name != "form")
+        needs, only = ", ".join(required) or "no argument", f"only with {called}" if called else "without arguments"
+        yield f"{where}: {function} requires {needs} and is called {only}; give other arguments defaults"
 
 
 def describe_absence(path: str) -> str | None:

@@ -134,7 +134,8 @@ def _build_parser() -> argparse.ArgumentParser:
             "--configfile",
             action="append",
             type=Path,
-            help=f"a configuration that is merged over config.yaml; may be repeated; by default {CONFIG}, if it exists",
+            help=f"a configuration that is merged over config.yaml; may be repeated; by default {CONFIG} if it exists, "
+            "which is not read beside others unless named too",
         )
     for one in (run, prune):
         one.add_argument("--dry-run", "-n", action="store_true", help="show what would be done and do nothing")

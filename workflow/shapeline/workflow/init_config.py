@@ -282,7 +282,7 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
         )
     for name, words in table.attrs.get("words", {}).items():
         if name in features:
-            lines.append(f"# na_values: {_quote(words)} makes missing cells of words in {_quote(name)}")
+            lines.append(f"# na_values: {_quote(words)} reads these words in {_quote(name)} as missing cells")
     return _format_experiment(
         _choose_name(path),
         _set_keys([*lines, *["task: regression"] * regression], keys),
