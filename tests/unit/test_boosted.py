@@ -165,9 +165,17 @@ def test_the_file_of_a_model_gives_the_outputs_of_the_model(package, named, prep
     np.testing.assert_array_equal(again.log_probs(data.inputs), read.log_probs(data.inputs))
 
 
-@pytest.mark.parametrize("package", NAMES)
-def test_a_regression_in_its_own_file(package, prepared, table, tmp_path):
-    model = boosted(package, "Regressor").fit(table[list("uvwxyz")], TARGET)
+@pytest.mark.parametrize(
+    ("package", "settings"),
+    [
+        *((package, {}) for package in NAMES),
+        ("catboost", {"loss_function": "Poisson"}),
+        ("lightgbm", {"objective": "poisson"}),
+        ("xgboost", {"objective": "binary:logistic"}),
+    ],
+)
+def test_a_regression_in_its_own_file(package, settings, prepared, table, tmp_path):
+    model = boosted(package, "Regressor", **settings).fit(table[list("uvwxyz")], np.abs(TARGET).clip(0, 1))
     source = written(package, model, tmp_path)
     data = prepared("price", task="regression")
     read = architectures.for_dataset({"source": str(source)}, data.card)

@@ -236,10 +236,12 @@ def _load_xgboost(content: bytes) -> tuple[Any, Any]:
         raise ValueError("it begins as neither JSON nor UBJSON do")
     booster = xgboost.Booster(model_file=bytearray(content))
     objective = json.loads(booster.save_config())["learner"]["objective"]["name"]
-    classifier = objective.startswith(("binary:", "multi:"))
-    estimator = xgboost.XGBClassifier() if classifier else xgboost.XGBRegressor()
+    fitted = json.loads(booster.attr("scikit_learn") or "{}").get("_estimator_type")  # none of xgboost.train
+    kind = fitted or ("classifier" if objective.startswith(("binary:", "multi:")) else "regressor")
+    kinds = {"classifier": xgboost.XGBClassifier, "ranker": xgboost.XGBRanker}
+    estimator = kinds.get(kind, xgboost.XGBRegressor)()
     estimator.load_model(bytearray(content))
-    return estimator, estimator.classes_ if classifier else None
+    return estimator, estimator.classes_ if kind == "classifier" else None
 
 
 def _load_lightgbm(content: bytes) -> tuple[Any, Any]:
@@ -252,11 +254,11 @@ def _load_lightgbm(content: bytes) -> tuple[Any, Any]:
 def _load_catboost(content: bytes) -> tuple[Any, Any]:
     import catboost
 
-    for kind in (catboost.CatBoostClassifier, catboost.CatBoostRegressor):
-        estimator = kind()
+    estimator = catboost.CatBoostClassifier()
+    estimator.load_model(blob=content)
+    if (classes := find_classes(estimator)) is None:  # a blob, unlike a file, does not set the loss, and so the link
+        estimator = catboost.CatBoostRegressor(loss_function=estimator.get_all_params().get("loss_function", "RMSE"))
         estimator.load_model(blob=content)
-        if (classes := find_classes(estimator)) is not None:
-            break
     return estimator, classes
 
 
