@@ -10,7 +10,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import SVR
 
 import shapeline
@@ -137,6 +137,14 @@ def test_many_columns_in_a_moment():
         np.testing.assert_allclose(found.scores, explainer.shap_values(wide[:10]), atol=1e-5)
 
 
+def fill(rows):
+    """Copy another column where a cell is low: columns of some rows only are mixed."""
+    return np.c_[np.where(rows[:, 0] < rows[:, 1] - 1, rows[:, 1], rows[:, 0]), rows[:, 1:]]
+
+
+FILL = FunctionTransformer(fill)
+
+
 @pytest.mark.parametrize(
     ("estimator", "labels", "method", "value", "rows", "said"),
     [
@@ -161,6 +169,7 @@ def test_many_columns_in_a_moment():
             "the scores do not sum to the prediction",
         ),
         (make_pipeline(PCA(3), linear_model.Ridge()), TARGET, "linear_shap", "prediction", 1, "Ridge mixes columns"),
+        (make_pipeline(FILL, linear_model.Ridge()), TARGET, "linear_shap", "prediction", 1, "the Ridge mixes columns"),
     ],
 )
 def test_what_is_no_sum_is_refused_in_a_line(estimator, labels, method, value, rows, said):

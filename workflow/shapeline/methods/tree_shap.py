@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ALTERNATIVES = "use gp_shapley or kernel_shap"
 MAX_CELLS = 1 << 22  # instances times reference rows times conditions of a tree in memory at a time
-UNASSIGNED = -2
+MIXED_ROWS = 512  # masked rows by which a mixture of columns is found
 EFFICIENCY_TOLERANCE = 1e-4  # relative to the values, because functions are evaluated in single precision
 
 
@@ -163,10 +163,8 @@ def _catboost(model: Any) -> Iterator[Nodes]:
 
 def _find_sign(model: Any, group: int) -> int:
     """Return -1 for the trees of the first of two classes if each class has its own, because they lower the margin."""
-    if hasattr(model, "booster_"):
-        groups = model.booster_.num_model_per_iteration()
-    else:
-        groups = 2 if str(getattr(model, "objective", "")).startswith("multi:") else 1
+    groups = 2 if str(getattr(model, "objective", "")).startswith("multi:") else 1
+    groups = model.booster_.num_model_per_iteration() if hasattr(model, "booster_") else groups
     return -1 if find_classes(model) is not None and groups == 2 and group == 0 else 1
 
 
@@ -376,7 +374,7 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
         for step in steps:
             data = step.transform(data)
         try:
-            if hasattr(data, "to_numpy"):  # a data frame, whose nullable columns have pd.NA
+            if hasattr(data, "iloc"):  # a data frame, whose nullable columns have pd.NA
                 return data.to_numpy(np.float64, na_value=np.nan)
             return np.asarray(data.toarray() if hasattr(data, "toarray") else data, np.float64)
         except (TypeError, ValueError) as error:
@@ -389,16 +387,21 @@ def find_owners(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray
     """Return the feature (k,) of each input of the last step, found by changing columns; no step may mix columns."""
     base, donors = rows[:1], np.concatenate([inputs, rows])
     start = fitted.prepare(base)
-    owners = np.full(start.shape[1], UNASSIGNED)
+    owners = np.full(start.shape[1], -1)  # of inputs that no column changes, which are equal in all rows
     for column in range(base.shape[1]):
-        rows = np.repeat(base, len(donors), axis=0)
-        rows[:, column] = donors[:, column]
-        prepared = fitted.prepare(rows)
-        changed = ((prepared != start) & ~(np.isnan(prepared) & np.isnan(start))).any(axis=0)
-        if (changed & (owners != UNASSIGNED) & (owners != cells[column])).any():
-            raise reject(f"{where}: a step before the {type(fitted.last).__name__} mixes columns; {ALTERNATIVES}")
-        owners[changed] = cells[column]
-    return np.maximum(owners, -1)  # inputs that no column changes are equal in all rows
+        changing = np.repeat(base, len(donors), axis=0)
+        changing[:, column] = donors[:, column]
+        prepared = fitted.prepare(changing)
+        owners[((prepared != start) & ~(np.isnan(prepared) & np.isnan(start))).any(axis=0)] = cells[column]
+    # Some steps mix columns of some rows only, such as neighbours for missing cells.
+    random = np.random.default_rng(0)
+    kept = random.random((MIXED_ROWS, cells.max() + 2)) < random.random((MIXED_ROWS, 1))
+    kept[:, -1] = True
+    present, absent = (part[random.integers(len(part), size=MIXED_ROWS)] for part in (inputs, rows))
+    expected = np.where(kept[:, owners], fitted.prepare(present), fitted.prepare(absent))
+    if not np.allclose(fitted.prepare(np.where(kept[:, cells], present, absent)), expected, equal_nan=True):
+        raise reject(f"{where}: a step before the {type(fitted.last).__name__} mixes columns; {ALTERNATIVES}")
+    return owners
 
 
 def refuse_unless_additive(where: str, game: Game, additive: str, estimator: Any) -> None:
