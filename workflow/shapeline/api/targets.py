@@ -99,12 +99,8 @@ def choose_targets(
     if isinstance(target, set | frozenset) or (isinstance(target, str) and target == "each" and target not in names):
         if not len(target):
             raise ShapelineError("explain: target is a set without classes; give one or more")
-        every = (
-            range(count)
-            if isinstance(target, str)
-            else sorted(classes.number(each, "target", count) for each in target)
-        )
-        return np.tile(list(every), n), np.repeat(everyone, len(every))
+        every = range(count) if isinstance(target, str) else {classes.number(one, "target", count) for one in target}
+        return np.tile(sorted(every), n), np.repeat(everyone, len(every))
     return _broadcast_classes(target, classes, predictions.shape, "target"), everyone
 
 

@@ -45,9 +45,8 @@ def find_value(model: Any) -> str:
     forests += (ensemble.ExtraTreesClassifier, ensemble.ExtraTreesRegressor)
     boosting = (ensemble.GradientBoostingClassifier, ensemble.GradientBoostingRegressor)
     boosting += (ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor)
-    if choose_reader(model) is None and (
-        not isinstance(model, (*forests, *boosting)) or getattr(model, "n_outputs_", 1) != 1
-    ):
+    is_of_trees = isinstance(model, (*forests, *boosting)) and getattr(model, "n_outputs_", 1) == 1
+    if choose_reader(model) is None and not is_of_trees:
         raise reject(
             f"tree_shap: {type(model).__name__} is not a tree model of scikit-learn, XGBoost, LightGBM or CatBoost; "
             f"{ALTERNATIVES}"

@@ -113,9 +113,7 @@ def _match_input(source: str, session, shape: tuple[int, ...]) -> tuple[type, st
 def _check_one_input(source: str, inputs: list) -> None:
     if len(inputs) != 1:
         names = ", ".join(one.name for one in inputs)
-        raise ShapelineError(
-            f"models: {source} takes {len(inputs)} inputs ({names}); export it with one, of whole rows"
-        )
+        raise ShapelineError(f"models: {source} takes {len(inputs)} inputs ({names}); export one, of whole rows")
 
 
 def _find_output(source: str, session, rows: np.ndarray, dtype: type, classes: int) -> str:
