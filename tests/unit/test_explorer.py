@@ -45,6 +45,8 @@ def test_scores_and_half_widths_are_stored_to_four_digits():
         for entry, (scores, half) in zip(data.entries, row, strict=True):
             assert np.allclose(scores, entry.scores[instance], rtol=5e-4, atol=0)
             assert np.allclose(half, entry.half[instance], rtol=5e-4, atol=0)
+    equal = ExplorerData("table", [Instance("0", base=0.7, full=0.7)], [Entry("exact", [np.array([-2e-17, 7e-18])])])
+    assert content(explorer_html(equal))["scores"][0][0][0] == [0, 0]  # rounding errors of equal values
 
 
 def test_many_scores_are_integers_of_16_bits_and_what_is_not_finite_is_null():

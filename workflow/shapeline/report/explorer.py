@@ -176,7 +176,7 @@ def _collect_content(data: ExplorerData) -> dict:
             for entry in data.entries
         ],
         "instances": [_describe(data, index, index < shown, chosen) for index in range(len(data.instances))],
-        "scores": [[_pack_row(entry, index) for entry in data.entries] for index in range(shown)],
+        "scores": [[_pack_row(each, k, one) for each in data.entries] for k, one in enumerate(data.instances[:shown])],
     }
 
 
@@ -237,9 +237,10 @@ def _summarise(entry: Entry, method: int, index: int, names: Sequence[str] | Non
     return result if names is None else result | {"names": [str(names[one]) for one in top]}
 
 
-def _pack_row(entry: Entry, index: int) -> list | None:
-    scores = entry.scores[index]
-    return None if scores is None else [_pack(scores), _pack(None if entry.half is None else entry.half[index])]
+def _pack_row(entry: Entry, index: int, one: Instance) -> list | None:
+    scores, half = entry.scores[index], None if entry.half is None else entry.half[index]
+    noise = 4 * np.finfo(float).eps * max(abs(one.full or 0.0), abs(one.base or 0.0))  # rounding of the values
+    return None if scores is None else [_pack(np.where(np.abs(scores) < noise, 0.0, scores)), _pack(half)]
 
 
 def _pack(values: np.ndarray | None) -> list | dict | None:

@@ -56,9 +56,8 @@ def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
     tested = f"the test part of {trained_on}, the data that it was trained on," if trained_on else "the test part"
     if "test_exact_match" in results.model_card:
         exact = experiment.describe_accuracy(results.model_card, results.model_card["test_exact_match"])
-        sentences.append(
-            f"On {tested}, {accuracy} of the labels are correct, and all labels of {exact} of the instances."
-        )
+        labels = f"{accuracy} of the labels are correct, and all labels of {exact} of the instances."
+        sentences.append(f"On {tested}, {labels}")
     elif facts["accuracy"] is not None:
         sentences.append(f"The model classifies {accuracy} of {tested} correctly.")
     if facts["r2"] is not None:

@@ -81,7 +81,7 @@ def _explain_missing_recommendation(instances: int) -> str:
     least = f"a comparison needs at least {number(MIN_INSTANCES)} instances"
     if instances < MIN_INSTANCES:
         return f"No recommendation: {least}, and {number(instances)} {'is' if instances == 1 else 'are'} explained."
-    return f"No recommendation: {least} with values of two methods, and no metric has them."
+    return f"No recommendation: {least} with values of two methods, and no metric has them; add log_odds to `metrics`."
 
 
 def health(results: Results, complete: bool | None = None) -> HTML:

@@ -192,7 +192,7 @@ def convergence_section(results: Results) -> HTML:
             "Lower left is better. Predicted: the root mean square of the standard errors.",
             numbers=frame,
         ),
-        None if drawing else note("No method has a standard error or exact values to compare with."),
+        None if drawing else note("No method has a standard error, or an error above 0."),
         note(f"Means over outputs and repeats; the actual one is {exact}. The key intermediate_budgets adds points."),
     )
 

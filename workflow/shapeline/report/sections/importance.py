@@ -55,8 +55,7 @@ def top_features(results: Results, entry: str | None) -> str:
         words = mean_words(results, entry)
         above = words[(words["low"] > 0) & (words["mean"] >= MIN_SHARE * words["mean"].max())].head(MAX_NAMED)
         if len(words) and above.empty:
-            least = f"No word of at least {share(MIN_SHARE)} of the largest mean score by {entry}"
-            return f"{least} has a 95 % interval above 0."
+            return f"No word of at least {share(MIN_SHARE)} of the largest mean by {entry} has a 95 % interval above 0."
         named = [f"“{row.word}” for {row.group} {interval(row._asdict())}" for row in above.itertuples()]
         what = "Most important words"
     else:

@@ -105,7 +105,7 @@ def agreement_section(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]
         figure(
             drawing, "Matrix of rank correlation and cosine between the scores of all methods", caption, numbers=frame
         ),
-        fold(f"All {number(len(pairs))} pairs, with 95 % intervals", table(pairs, text=["other"])),
+        fold("Table of pairs, with 95 % intervals", table(pairs, text=["other"])),
     )
 
 
