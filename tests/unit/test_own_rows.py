@@ -884,6 +884,17 @@ class Margins(BaseEstimator):
         return np.column_stack([1 - of_one, of_one])
 
 
+class Squared(Margins):
+    """A user's subclass, whose probabilities are not those of its margins."""
+
+    def predict_proba(self, rows):
+        of_one = super().predict_proba(rows)[:, 1] ** 2
+        return np.column_stack([1 - of_one, of_one])
+
+
+Margins.predict_proba.__module__ = "xgboost.sklearn"
+
+
 class Sampling:
     """A pipeline as imbalanced-learn has it, without `transform` of its own where its last step predicts."""
 
@@ -901,12 +912,16 @@ class Sampling:
         return self[-1].predict_proba(rows)
 
 
+Sampling.predict_proba.__module__ = "imblearn.pipeline"
+
+
+@pytest.mark.parametrize("last", [Margins(), Squared()])
 @pytest.mark.parametrize("first", [True, False])
-def test_a_sampler_in_a_pipeline_is_of_training_alone(first):
+def test_a_sampler_in_a_pipeline_is_of_training_alone(first, last):
     frame = pd.DataFrame(RNG.normal(size=(20, 2)), columns=["a", "b"])
     scaler = StandardScaler().fit(frame)
     steps = (Sampler(), scaler) if first else (scaler, Sampler())
-    model = Sampling(*steps, Margins())
+    model = Sampling(*steps, last)
     found = shapeline.explain(model, frame[:2], "shapley", background=frame[2:], target=1)
     expected = brute(lambda rows: model.predict_proba(rows)[:, 1], frame[:2], frame[2:])
     np.testing.assert_allclose(found.scores, expected, atol=1e-6)  # of single precision
@@ -1010,7 +1025,7 @@ def test_names_without_an_order_are_refused():
     for names in ({"a", "b", "c"}, "abc", frozenset("abc"), 3):
         with pytest.raises(ShapelineError, match=r"explain: feature_names is an? \w+; give a list of names"):
             shapeline.explain(lambda rows: rows[:, 0], X[:2, :3], background=X[2:9, :3], feature_names=names)
-    for names in ({"no", "yes"}, "ny"):
+    for names in ({"no", "yes"}, "ny", {0: "no", 1: "yes"}):
         with pytest.raises(ShapelineError, match=r"explain: class_names is a \w+; give a list of names"):
             shapeline.explain(lambda rows: rows[:, 0] > 0, X[:2, :3], background=X[2:9, :3], class_names=names)
     found = shapeline.explain(

@@ -161,8 +161,8 @@ def read(
 
 
 def refuse_unordered(what: str, names: object) -> None:
-    """Raise ShapelineError for names in a set, which has no order, or one text; what: the argument."""
-    if isinstance(names, str | set | frozenset) or not hasattr(names, "__iter__"):
+    """Raise ShapelineError for names in a set, which has no order, a dictionary or one text; what: the argument."""
+    if isinstance(names, str | set | frozenset | dict) or not hasattr(names, "__iter__"):
         raise ShapelineError(f"explain: {what} is {name_type(names)}; give a list of names")
 
 

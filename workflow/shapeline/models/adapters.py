@@ -55,7 +55,9 @@ def find_probabilities(model: Any) -> Callable[[Any], np.ndarray]:
     last = model
     while hasattr(last, "steps") and hasattr(last, "__getitem__"):
         last = last[-1]
-    if hasattr(last, "get_booster") and getattr(last, "objective", None) in (LOGISTIC, *SOFTMAX):
+    places = [getattr(getattr(type(each), "predict_proba", None), "__module__", "") for each in (model, last)]
+    is_own = all(place.startswith(("xgboost.", "sklearn.", "imblearn.")) for place in places)  # of no user's subclass
+    if is_own and hasattr(last, "get_booster") and getattr(last, "objective", None) in (LOGISTIC, *SOFTMAX):
         return MethodType(_convert_margins, model)
     return model.predict_proba
 
