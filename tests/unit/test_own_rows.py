@@ -721,13 +721,15 @@ def test_columns_of_lists_of_arrow():
     [
         (np.ma.masked_array(np.ones((3, 2)), mask=[[0, 1], [0, 0], [0, 0]]), r"lose its mask; give inputs.filled"),
         ({3, 1, 2}, "a set has no order; give a list, an array or a data frame of rows"),
+        (object(), "inputs: an object is no rows; give an array or a data frame of them"),
         (None, "it is None; give a list, an array or a data frame of rows"),
         ({"a": [1, 2], "b": [3, 4]}, r"a dict with named columns is not a data frame; give pandas.DataFrame\(inputs\)"),
     ],
 )
 def test_containers_that_would_lose_something(inputs, line):
-    with pytest.raises(ShapelineError, match=line):
-        shapeline.explain(lambda rows: np.ones(len(rows)), inputs, "shapley")
+    for model in (lambda rows: np.ones(len(rows)), torch.nn.Linear(2, 2)):
+        with pytest.raises(ShapelineError, match=line):
+            shapeline.explain(model, inputs, "shapley")
 
 
 def test_a_table_of_arrow_names_its_frame():

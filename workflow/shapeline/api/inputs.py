@@ -195,17 +195,16 @@ def _unwrap(what: str, given: object) -> Any:
     given = detach(given)
     if isinstance(given, Iterator | Set | ValuesView):
         given = list(given)
-    texts = list_texts(given) if what == "inputs" else None
-    if texts is not None:
+    if what == "inputs" and (texts := list_texts(given)) is not None:
         return texts
     try:
         array = np.asarray(given)
     except ValueError as error:
         parts = all(hasattr(each, "shape") for each in given)
-        remedy = (
-            "put the inputs of a model side by side in one array, which a function splits" if parts else "give rows"
-        )
+        remedy = "put the inputs of a model side by side in one array, split by a function," if parts else "give rows"
         raise ShapelineError(f"explain: {what}: {error}; {remedy} of one shape, texts, or a data frame") from error
+    if not array.ndim:  # of a loader, a Pool or a DMatrix
+        raise ShapelineError(f"explain: {what}: {name_type(given)} is no rows; give an array or a data frame of them")
     # numpy converts numbers in a list with texts to texts.
     return np.array(given, dtype=object) if array.dtype.kind in "US" and not hasattr(given, "__array__") else array
 
