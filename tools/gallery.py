@@ -82,7 +82,10 @@ def read(file: Path) -> Page:
     top = re.search(r'<h1>(.*?)</h1>(.*?)</ul><div class="key">(.*?)</div></div>', text, re.S)
     if not top:
         raise ShapelineError(f"{file}: no page of an experiment; name the folder of the pages, results/reports")
-    facts = {name: html.unescape(value) for value, name in re.findall(r"<b>(.*?)</b><span>(.*?)</span>", top[3])}
+    facts = {
+        name.partition(" (95 %")[0]: html.unescape(value)
+        for value, name in re.findall(r"<b>(.*?)</b><span>(.*?)</span>", top[3])
+    }
     advice = [html.unescape(item) for item in re.findall(r"<(?:li|p)><b>(.*?)</b>", top[2], re.S)]
     rows = _tables(text, "seconds, total")
     seconds = [row["seconds, total"].replace(",", "").replace("−", "-") for row in rows]

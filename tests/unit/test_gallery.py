@@ -37,7 +37,12 @@ def folder(tmp_path, root, monkeypatch):
     monkeypatch.chdir(tmp_path)
     points = pd.DataFrame({"method": ["a", "b"], "evaluations": [64, 3], "seconds": [1, 1.0], "mean": [2.0, 1]})
     claims = [("A < B", "−1.5", "holds"), ("C", "0", "⚠ fails")]
-    facts = {"test accuracy": "90 %", "instances explained": "200", "features (d)": "9", "evaluations": "1,234"}
+    facts = {
+        "test accuracy (95 % CI 84 % to 94 %)": "90 %",
+        "instances explained": "200",
+        "features (d)": "9",
+        "evaluations": "1,234",
+    }
     advice = "Faithfulness by deletion, within the budget. Recommended: own_a (64 evaluations, 2 ms per instance)."
     given = {"advice": advice, "facts": facts, "claims": claims, "seconds": ["1,000", "3.7e−1"]}
     write(tmp_path, "imdb", "Reviews | long", points=points.assign(low=0.5, high=2.5), **given)

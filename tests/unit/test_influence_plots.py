@@ -164,7 +164,7 @@ def test_with_a_model_its_methods_and_curves_are_shown(tmp_path):
     text = shown(sections_influence.model_section(results).data)
     assert (
         "Comparison with methods that evaluate the model" in text
-        and "All 6 pairs" in text
+        and "Table of pairs" in text
         and "deletion AUC (lower is better)" in text
     )
     top = shown(sections_influence.header(results).data)
