@@ -551,6 +551,15 @@ def test_coalitions_that_memory_cannot_hold_are_one_line(arguments):
     assert "\n" not in str(raised.value)
 
 
+def test_a_long_estimation_is_announced_before_the_evaluations(monkeypatch):
+    monkeypatch.setattr("shapeline.designs.gaussian_process.SLOW_SECONDS", 0)
+    words = (
+        r"1600 evaluations of 400 features need about \d+ s of linear algebra per explanation; kernel_shap is faster"
+    )
+    with pytest.warns(UserWarning, match=words), pytest.raises(ShapelineError, match="ZeroDivisionError"):
+        shapeline.shapley_values(lambda masks: 1 / 0, 400)
+
+
 def test_an_array_of_names_tells_the_number_of_players():
     found = shapeline.shapley_values(lambda masks: masks @ [1.0, 2.0], player_names=np.array(["a", "b"]))
     assert found.feature_names == ("a", "b") and np.allclose(found.scores, [1, 2])

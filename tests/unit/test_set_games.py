@@ -267,9 +267,14 @@ def test_a_stored_game_is_shapiq_s(tmp_path):
     assert (many(masks_of(7)[::-1]) == np.arange(128)[::-1]).all()
     with pytest.raises(ShapelineError, match=r"the coalition of players \[0, 1\] is not stored"):
         games.StoredGame(masks_of(2)[:3], [0, 1, 2])(masks_of(2))
-    (tmp_path / "bad").write_text("no archive")
-    with pytest.raises(ShapelineError, match="bad is not a game of shapiq"):
-        games.StoredGame.read(tmp_path / "bad")
+    np.save(tmp_path / "one.npy", values)
+    whole, cut = file.read_bytes(), tmp_path / "cut"
+    for content in (b'{"data_type": "game"}', whole[:200], whole[:-300], (tmp_path / "one.npy").read_bytes()):
+        cut.write_bytes(content)
+        with pytest.raises(ShapelineError, match=r"cut is not a game of shapiq .* as_npz=True"):
+            games.StoredGame.read(cut)
+    named = games.StoredGame(masks, values, np.array(list("abcde")))
+    assert shapeline.shapley_values(named).feature_names == tuple("abcde")
 
 
 def test_shapiq_reads_and_writes_the_same_files(tmp_path):
@@ -455,7 +460,14 @@ def test_a_pipeline_of_columns_is_valued():
         (lambda: games.EnsembleSelection([Ridge()], X, y), "give fitted models, and rows that they take"),
         (lambda: games.EnsembleSelection([Outside()], X, y), "Outside has probabilities and no classes_"),
         (lambda: games.DataValuation(BAYES, X, y[:9], X, y, groups=[1] * 150), "X has 150 rows and y 9"),
-        (lambda: games.StoredGame(ONE, [1, 2]), "give (K, n_players) and a value for each"),
+        (lambda: games.StoredGame(ONE, [1, 2]), "returned int64 of shape (2,) for masks of 4 coalitions"),
+        (lambda: games.StoredGame([[0], [0, 1]], [1, 2]), "give (K, n_players) bool, True where a player takes part"),
+        (
+            lambda: games.StoredGame([[0, 1], [1, 2]], [1, 2]),
+            "masks are object of shape (2, 2); give (K, n_players) bool",
+        ),
+        (lambda: games.StoredGame(np.eye(2), [1j, 2]), "returned complex128 of shape (2,) for masks of 2 coalitions"),
+        (lambda: games.StoredGame.read(None), "None is not a game of shapiq"),
         (lambda: games.StoredGame(np.ones((2, 2), bool), [1, 2]), "a coalition occurs twice"),
     ],
 )

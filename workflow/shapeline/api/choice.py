@@ -93,18 +93,14 @@ def check_entry(method: str, parameters: dict, budget: float | dict, where: str 
         if first["type"] != "extra_forbidden":
             raise ShapelineError(f"{method}: {key}: {first['msg']}; give another value.") from None
         allowed = [name for name in METHODS[method].parameters.model_fields if name not in ("method", *BUDGET_KEYS)]
-        hint = f".{nearest(key, [*allowed, *_list_arguments(where, METHODS[method].sampled)])}"
+        costs = () if METHODS[method].sampled else ("budget", "evaluations")
+        arguments = inspect.signature(getattr(shapeline, where)).parameters.values()
+        optional = [one.name for one in arguments if one.default is not one.empty and one.name not in costs]
+        hint = f".{nearest(key, [*allowed, *optional])}"
         if "Did you mean" not in hint:
             hint = f".{nearest(key, allowed)}" if allowed else "; leave it out."
         raise ShapelineError(f"{method}: there is no parameter '{key}'{hint}") from None
     return settings
-
-
-def _list_arguments(call: str, sampled: bool) -> list[str]:
-    """Return the optional arguments of a call, besides the parameters of methods."""
-    arguments = inspect.signature(getattr(shapeline, call)).parameters.values()
-    costs = () if sampled else ("budget", "evaluations")
-    return [one.name for one in arguments if one.default is not inspect.Parameter.empty and one.name not in costs]
 
 
 def _check_stopping_rule(method: str, budget: dict, where: str) -> None:

@@ -152,7 +152,13 @@ class MergedDesigns:
 
 def merge_designs(designs: list[Design], d: int) -> MergedDesigns:
     """Merge designs, so that shared coalitions are evaluated once, and add both ends, even if no design has them."""
-    masks, columns = _merge_masks(designs, d)
+    masks, columns = (
+        (designs[0].masks, [np.arange(designs[0].evaluations)]) if designs else (np.zeros((0, d), bool), [])
+    )
+    if len(designs) > 1:
+        masks = np.concatenate([design.masks for design in designs])
+        first, inverse = find_unique_rows(masks)
+        masks, columns = masks[first], np.split(inverse, np.cumsum([design.evaluations for design in designs])[:-1])
     with_ends, full, empty = _add_ends(masks)
     return MergedDesigns(designs, with_ends, columns, full, empty, len(masks))
 
@@ -246,15 +252,6 @@ class SampledMasks:
 def _estimate(reader: Reader | None, design: Design, values: np.ndarray) -> Answer:
     scores, standard_error, *more = reader(design, values) if reader else (design.attribute(values), None)
     return Answer(scores, design.evaluations, {}, standard_error, design.attribute_pairs(values), *more)
-
-
-def _merge_masks(designs: Sequence[Design], d: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the distinct coalitions (K, d) of the designs, and the columns of each design."""
-    if len(designs) < 2:
-        return (designs[0].masks, [np.arange(designs[0].evaluations)]) if designs else (np.zeros((0, d), bool), [])
-    masks = np.concatenate([design.masks for design in designs])
-    first, inverse = find_unique_rows(masks)
-    return masks[first], np.split(inverse, np.cumsum([design.evaluations for design in designs])[:-1])
 
 
 def _add_ends(masks: np.ndarray) -> tuple[np.ndarray, int, int]:

@@ -15,10 +15,10 @@ import pandas as pd
 
 from shapeline.attribution.game_values import WHERE, ValueFile, ValueRows, allow_difference
 from shapeline.attribution.row_store import ADDRESS
-from shapeline.errors import MethodFailure, ShapelineError, describe_exception, is_out_of_memory, name_type
+from shapeline.errors import MethodFailure, ShapelineError, describe_exception, is_out_of_memory
 from shapeline.games.features import Features
+from shapeline.games.validation_scores import convert_values
 from shapeline.methods.settings import MethodSettings
-from shapeline.models.classifier import detach
 
 CALL_SECONDS = 1.0  # target time of one call of a game, which determines its number of coalitions
 MAX_BATCH = 2**14  # coalitions per call
@@ -185,10 +185,9 @@ class Values:
         if failure or not (different := np.argwhere(np.abs(now - before) > allow_difference(table))).size:
             return ""
         row, output = different[0]
-        return (
-            f"the game is not repeatable: the value of the coalition {self._name(masks[row])} was {before[row, output]}"
-            f" and then {now[row, output]}; seed its random numbers, and let no value depend on other rows of masks"
-        )
+        values = f"{self._name(masks[row])} was {before[row, output]} and then {now[row, output]}"
+        remedy = "seed its random numbers, and let no value depend on other rows of masks"
+        return f"the game is not repeatable: the value of the coalition {values}; {remedy}"
 
     def _read_masks(self, keys: pd.Index) -> np.ndarray:
         """Return the coalitions (K, n) of texts of 0 and 1."""
@@ -269,31 +268,11 @@ def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray, 
             failure.out_of_memory = is_out_of_memory(error)
             failure.__cause__ = None if failure.out_of_memory else error
             continue
-        values = _convert_values(returned, len(masks))
+        values = convert_values(WHERE, returned, len(masks))
         if np.isfinite(values).all():
             return masks, values, None
         failure = _Failure(f"the value is {values[~np.isfinite(values)][0]}")
     return masks, values, failure
-
-
-def _convert_values(values: object, count: int) -> np.ndarray:
-    """Return values as (K, outputs) float64. Raises ShapelineError unless they are (K,) or (K, outputs)."""
-    try:
-        values = detach(values)
-        array = np.ma.filled(values, np.nan) if np.ma.is_masked(values) else np.asarray(values)
-        array = array.astype(float) if array.dtype == object and array.ndim else array
-        array = array.reshape(1) if array.ndim == 0 and count == 1 else array  # a game that squeezes its values
-        fits = array.dtype.kind in "biuf" and array.ndim in (1, 2) and len(array) == count and array.size > 0
-    except (ValueError, TypeError, RuntimeError):  # rows of different lengths, objects
-        array, fits = None, False
-    if not fits:
-        unclear = array is None or array.dtype == object  # as of a generator, whose type says more
-        returned = name_type(values) if unclear else f"{array.dtype} of shape {array.shape}"
-        raise ShapelineError(
-            f"{WHERE}: the game returned {returned} for masks of {count} coalition{'' if count == 1 else 's'}; return "
-            f"({count},) or ({count}, outputs) numbers, as in lambda masks: [v(mask) for mask in masks]"
-        )
-    return array.reshape(count, -1).astype(np.float64)
 
 
 def hash_masks(masks: np.ndarray) -> list[str]:

@@ -1,5 +1,6 @@
 """Shapley values from a Gaussian process over coalitions (Rundel et al. 2026, Fumagalli et al. 2026)."""
 
+import timeit
 import warnings
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,7 @@ MAX_COALITIONS = 2**14
 MAX_CELLS = 100_000  # of a block's covariance matrices together, so that they fit in the processor's cache
 MAX_FULL_PAIRS = 700  # with more, a subset of the pairs selects the relevances
 SUBSET_PAIRS = 256
+SLOW_SECONDS = 20  # of linear algebra, from which a warning announces it
 MIN_LEARNING_PAIRS = 3  # per feature, for relevances learned from a subset of the pairs, or beside single terms
 # Terms beyond the prior: a nonlinear link, single interactions.
 CURVE_VARIANCE = 0.1  # of the first wave, relative to a coalition's
@@ -76,6 +78,16 @@ def read_out(masks: np.ndarray, values: np.ndarray) -> ReadOut:
     return ReadOut(*(np.ldexp(np.concatenate(part), power) for part in zip(*fitted, strict=True)))
 
 
+@cache
+def _announce_long(count: int, d: int) -> None:
+    """Warn once of a long computation, by the speed of a product of matrices."""
+    speed = 3 * 2 * 512**3 / timeit.timeit("matrix @ matrix", globals={"matrix": np.ones((512, 512))}, number=3)
+    seconds = (count / 2) ** 2 * (12 * d + 0.7 * count) / speed  # two fits, which take twice as long as their products
+    if seconds > SLOW_SECONDS:
+        long = f"gp_shapley: {count} evaluations of {d} features need about {seconds:.0f} s of linear algebra"
+        warnings.warn(f"{long} per explanation; kernel_shap is faster.", stacklevel=4)
+
+
 def _refuse_many(count: int, d: int) -> None:
     """Refuse more coalitions than a matrix can have."""
     if MAX_COALITIONS < count < 2 ** min(d, 31):
@@ -83,6 +95,8 @@ def _refuse_many(count: int, d: int) -> None:
             f"gp_shapley: {count} coalitions need a matrix of {count // 2} rows and columns; "
             f"give at most {MAX_COALITIONS}, or choose kernel_shap."
         )
+    if count > 2 * MAX_FULL_PAIRS:
+        _announce_long(count, d)
 
 
 def _check_number(count: int, d: int) -> None:

@@ -251,7 +251,10 @@ def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search
             continue
         trials.differences[name] = candidate.difference
         _try_batches(name, candidate, plan, trials, end)
-    leaders = _select_leaders(names, trials.seconds, plan)
+    ranked = sorted(trials.seconds, key=trials.seconds.__getitem__)
+    by_backend = [[key for key in ranked if key[0] == name] for name in names]  # the best first
+    best = [key for keys in by_backend for key in keys[: 2 if plan.in_order else 1]]
+    leaders = best if plan.in_order else list({*ranked[:3], *best})
     for _ in range(plan.turns):  # alternating, so that a temporary disturbance does not decide
         for key in leaders:
             if time.perf_counter() < began + CALIBRATION_SECONDS:
@@ -270,15 +273,6 @@ def _try_batches(name: str, candidate: Candidate, plan: Search, trials: _Trials,
         trials.seconds[name, batch], trials.steps[name, batch] = seconds, step
         worse = 0 if seconds < MIN_IMPROVEMENT * best else worse + 1
         best, batch = min(best, seconds), plan.stride * batch
-
-
-def _select_leaders(names: Sequence[str], seconds: dict[Key, float], plan: Search) -> list[Key]:
-    """Return the candidates to time again: the best batches per backend, or the best overall and per backend."""
-    ranked = sorted(seconds, key=seconds.__getitem__)
-    by_backend = {name: [key for key in ranked if key[0] == name] for name in names}
-    if plan.in_order:
-        return [key for keys in by_backend.values() for key in keys[:2]]
-    return list({*ranked[:3], *(key for keys in by_backend.values() for key in keys[:1])})
 
 
 def _choose(names: Sequence[str], trials: _Trials, plan: Search) -> ExecutionBackend:

@@ -1,7 +1,9 @@
 """A game as a table of its values, read from and written to the files of shapiq."""
 
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -9,7 +11,7 @@ import pandas as pd
 from shapeline.designs.design import check_integer, enumerate_coalitions
 from shapeline.errors import ShapelineError, first_line
 from shapeline.files import atomic
-from shapeline.games.validation_scores import build_identity
+from shapeline.games.validation_scores import build_identity, convert_values
 
 
 class StoredGame:
@@ -36,13 +38,13 @@ class StoredGame:
     """
 
     def __init__(self, masks: np.ndarray, values: np.ndarray, player_names: Sequence[str] | None = None):
-        self.masks, self.values = np.asarray(masks).astype(bool), np.asarray(values, dtype=float)
-        if self.masks.ndim != 2 or not self.masks.size or len(self.masks) != len(self.values):
-            raise ShapelineError(
-                f"StoredGame: masks of shape {self.masks.shape} and values of shape {self.values.shape}; give "
-                "(K, n_players) and a value for each of the K coalitions"
-            )
-        self.n_players, self.player_names = self.masks.shape[1], player_names and list(player_names)
+        given = np.asarray(masks, None if hasattr(masks, "dtype") else object)  # objects: rows of different lengths
+        if given.ndim != 2 or not given.size or not np.isin(given, (0, 1)).all():
+            wrong = f"StoredGame: masks are {given.dtype} of shape {given.shape}"
+            raise ShapelineError(f"{wrong}; give (K, n_players) bool, True where a player takes part")
+        self.masks, table = given.astype(bool), convert_values("StoredGame", values, len(given))
+        self.values = table if table.shape[1] > 1 else table[:, 0]
+        self.n_players, self.player_names = given.shape[1], None if player_names is None else list(player_names)
         self._places = pd.Index([mask.tobytes() for mask in self.masks], dtype=object)
         if not self._places.is_unique:
             raise ShapelineError("StoredGame: a coalition occurs twice in the table; give each once")
@@ -54,7 +56,7 @@ class StoredGame:
         n_players = getattr(game, "n_players", None) if n_players is None else n_players
         n = check_integer("StoredGame", "n_players", n_players, 1)
         masks = enumerate_coalitions(n, "StoredGame")
-        return cls(masks, game(masks), getattr(game, "player_names", None))
+        return cls(masks, game(masks.copy()), getattr(game, "player_names", None))
 
     @classmethod
     def read(cls, path: str | Path) -> "StoredGame":
@@ -62,10 +64,10 @@ class StoredGame:
         try:
             with np.load(path, allow_pickle=False) as file:
                 return cls(file["coalitions"], file["values"])
-        except (OSError, ValueError, KeyError, EOFError) as error:
-            raise ShapelineError(
-                f"StoredGame: {path} is not a game of shapiq ({first_line(error)}); give a file of shapiq's Game.save"
-            ) from error
+        except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile, zlib.error) as error:
+            reason = "no arrays" if "allow_pickle" in str(error) else first_line(error)  # numpy advises to unpickle it
+            remedy = "give a file of shapiq's Game.save_values(path, as_npz=True)"
+            raise ShapelineError(f"StoredGame: {path} is not a game of shapiq ({reason}); {remedy}") from error
 
     def write(self, path: str | Path) -> None:
         """Write the values as an .npz file that ``shapiq.Game.load_values`` reads."""

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.errors import ShapelineError, first_line, name_type, nearest
+from shapeline.models.classifier import detach
 
 Scoring = str | Callable | Sequence[str] | None
 
@@ -107,6 +108,26 @@ def check_columns(where: str, X: object, other: object, name: str) -> None:
     are_frames = hasattr(X, "columns") and hasattr(other, "columns")
     if len(expected) != len(actual) or (are_frames and expected != actual):
         raise ShapelineError(f"{where}: {name} has other columns than X, or in another order; give it the columns of X")
+
+
+def convert_values(where: str, values: object, count: int) -> np.ndarray:
+    """Return values as (K, outputs) float64. Raises ShapelineError unless they are (K,) or (K, outputs)."""
+    try:
+        values = detach(values)
+        array = np.ma.filled(values, np.nan) if np.ma.is_masked(values) else np.asarray(values)
+        array = array.astype(float) if array.dtype == object and array.ndim else array
+        array = array.reshape(1) if array.ndim == 0 and count == 1 else array  # a game that squeezes its values
+        fits = array.dtype.kind in "biuf" and array.ndim in (1, 2) and len(array) == count and array.size > 0
+    except (ValueError, TypeError, RuntimeError):  # rows of different lengths, objects
+        array, fits = None, False
+    if not fits:
+        unclear = array is None or array.dtype == object  # as of a generator, whose type says more
+        returned = name_type(values) if unclear else f"{array.dtype} of shape {array.shape}"
+        raise ShapelineError(
+            f"{where}: the game returned {returned} for masks of {count} coalition{'' if count == 1 else 's'}; return "
+            f"({count},) or ({count}, outputs) numbers, as in lambda masks: [v(mask) for mask in masks]"
+        )
+    return array.reshape(count, -1).astype(np.float64)
 
 
 def build_identity(name: str, *parts: object) -> str:

@@ -71,10 +71,7 @@ class Terms:
 
 
 def build_exact_game(name: str, tables: np.ndarray, exact: np.ndarray, kind: str) -> Game:
-    """Return the game of `tables` (n, 2^d) with known Shapley values (n, d).
-
-    Column c holds the value of the features whose bit is set in c.
-    """
+    """Return the game of `tables` (n, 2^d), a column c per set of the bits of c, with Shapley values (n, d)."""
     bits = 1 << np.arange(exact.shape[1])
     return Game(name, len(bits), lambda masks: np.take_along_axis(tables, masks @ bits, axis=1), exact, tables, kind)
 
