@@ -40,8 +40,8 @@ class StoredGame:
     def __init__(self, masks: np.ndarray, values: np.ndarray, player_names: Sequence[str] | None = None):
         given = np.asarray(masks, None if hasattr(masks, "dtype") else object)  # objects: rows of different lengths
         if given.ndim != 2 or not given.size or not np.isin(given, (0, 1)).all():
-            wrong = f"StoredGame: masks are {given.dtype} of shape {given.shape}"
-            raise ShapelineError(f"{wrong}; give (K, n_players) bool, True where a player takes part")
+            wrong = f"masks are {given.dtype} of shape {given.shape}"
+            raise ShapelineError(f"StoredGame: {wrong}; give (K, n_players) bool, True where a player takes part")
         self.masks, table = given.astype(bool), convert_values("StoredGame", values, len(given))
         self.values = table if table.shape[1] > 1 else table[:, 0]
         self.n_players, self.player_names = given.shape[1], None if player_names is None else list(player_names)
