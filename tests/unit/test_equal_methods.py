@@ -4,6 +4,7 @@ Every instance has two independent samples, and instances are resampled in every
 a false positive. An earlier scheme, one sample shared by all instances, fails here.
 """
 
+import functools
 import itertools
 
 import numpy as np
@@ -208,10 +209,11 @@ def rejections(errors_of, trials: int = 100, n: int = 60) -> float:
 def test_samples_of_a_pool_permuted_per_instance_are_uncorrelated():
     """The samples of a run: designs of a pool with features permuted per instance; and one design for all."""
     budget, bits = 40, 1 << np.arange(10)
+    made_once = functools.cache(designs.kernel_shap)  # a pool has a thousand of them
 
     def by_pool(game, chosen, seed):
         drawn = assign_samples(seed, chosen.tolist(), game.d, budget)
-        made = [designs.kernel_shap(game.d, budget, int(number)) for number in drawn.numbers]
+        made = [made_once(game.d, budget, int(number)) for number in drawn.numbers]
         places = np.arange(len(chosen))
         masks = drawn.masks(np.stack([design.masks for design in made]), places)
         values = np.take_along_axis(game.values[chosen], masks @ bits, axis=1)

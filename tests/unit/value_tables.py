@@ -11,7 +11,7 @@ import numpy as np
 from shapeline import designs
 
 INSTANCES = 100
-DRAWS = 24  # of a method for each instance, of which a trial takes two
+DRAWS = 12  # of a method for each instance, of which a trial takes two
 METHODS = ("kernel_shap", "sample_shapley", "lime")
 GOOD, BAD, NOT, REST = ("good", "great"), ("bad", "awful"), ("not", "never"), ("the", "film", "plot", "was", "and")
 
