@@ -166,7 +166,7 @@ def start_up(arguments: argparse.Namespace) -> list[dict]:
 
 def run_case(name: str, quick: bool) -> dict:
     """Return the rows of a case, and the methods that do not fit it with the reason."""
-    case, turns = (cases.QUICK if quick else cases.CASES)[name], 2 if quick else TURNS
+    case, turns = (cases.QUICK if quick else cases.CASES)[name], 1 if quick else TURNS
     backend, raw = cases.raw(case)
     base = {"case": name}
     d, runs = case.features.d, {"raw": raw, "engine": case.engine_run(case.row_backend)}
