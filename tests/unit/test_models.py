@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import shapeline
-from shapeline.errors import ShapelineError, name_type
+from shapeline.errors import ShapelineError, first_line, name_type
 from shapeline.games.execution import ExecutionBackend
 from shapeline.games.features import Features
 from shapeline.games.game import Game
@@ -35,6 +35,20 @@ def test_a_type_is_named_with_its_article():
     assert list(map(name_type, objects)) == [
         *("an ndarray", "an int", "a NoneType", "a list", "an IsolationForest", "a KMeans", "an SVC", "a Ridge")
     ]
+
+
+@pytest.mark.parametrize(
+    ("inner", "said", "reason"),
+    [
+        (ValueError("no column b"), "not the schema of\n...\nError: no column b", "no column b"),
+        (KeyError("b"), "no column\n'b'", "no column"),  # a name is no reason
+        (ValueError("of another call"), "no column\nb", "no column"),
+    ],
+)
+def test_the_reason_of_an_error_is_what_it_quotes(inner, said, reason):
+    error = TypeError(said)
+    error.__context__ = inner
+    assert first_line(error) == reason
 
 
 def test_the_papers_mnist_network():

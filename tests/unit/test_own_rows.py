@@ -639,16 +639,16 @@ def test_errors_of_a_model_are_one_line():
             raise ZeroDivisionError("of these rows")
         return 0.5 * rows["a"]
 
-    def wrapping(rows):  # as mlflow and statsmodels do
-        try:
-            raise ValueError("column 'c' is missing")
-        except ValueError as error:
-            raise TypeError(f"not the schema of a DataFrame with\n{rows}\n. Error: {error}") from error
-
-    with pytest.raises(ShapelineError, match=r"inputs of shape \(1, 2\): column 'c' is missing; give inputs"):
-        shapeline.explain(wrapping, frame[:1], "shapley", background=frame[:3])
     with pytest.raises(ShapelineError, match="model 'picky' fails on 12 rows: of these rows"):
         shapeline.explain(picky, frame[:1], "shapley", background=frame[:3])
+
+    def busy(rows):
+        if len(rows) > 3:
+            raise TimeoutError("the server is busy")
+        return 0.5 * rows["a"]
+
+    with pytest.raises(ShapelineError, match=r"the server is busy; repeat failed calls within the model"):
+        shapeline.explain(busy, frame[:1], "shapley", background=frame[:3])
 
     class Picky(torch.nn.Linear):
         def forward(self, rows):

@@ -76,7 +76,7 @@ def first_line(error: object) -> str:
         raised = [line.partition(": ")[2] for line in lines if re.match(r"\w*(Error|Exception): ", line)]
         lines = [line for line in (*raised, *lines) if line and not line.startswith(PREFACES)] or lines
     inner = getattr(error, "__cause__", None) or getattr(error, "__context__", None)
-    if inner is not None and (reason := first_line(inner)) in str(error) and reason not in lines[0]:
+    if inner is not None and " " in (reason := first_line(inner)) and reason in str(error) and reason not in lines[0]:
         return reason
     return next(iter(lines), type(error).__name__)
 
