@@ -300,6 +300,10 @@ X = RNG.normal(size=(60, 4))
 Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
 
 
+class InferenceSession:
+    """As of ONNX Runtime."""
+
+
 class Hazard:
     """A survival model as of lifelines."""
 
@@ -338,6 +342,7 @@ class Hazard:
         (ClassifierChain(LogisticRegression()).fit(X, np.c_[Y > 0, Y > 1]), r"\(of a ClassifierChain \[:, 0\]\)"),
         (LinearRegression().fit(X, X[:, :2]), r"lambda rows: np.asarray\(model.predict\(rows\)\)\[:, 0\] of several"),
         (Hazard(), r"a Hazard has no method predict; give another of its methods \(predict_median, predict_partial\)"),
+        (InferenceSession(), r"lambda rows: model.run\(None, \{model.get_inputs\(\)\[0\].name: rows"),
         (Hazard().predict_median, r"gave values from 2 to 2, and probabilities are from 0 to 1; for other numbers set"),
     ],
 )

@@ -120,6 +120,9 @@ def _find_refusal(estimator: Any, kind: str) -> tuple[str, str] | None:
     if module == "xgboost" and name == "Booster":
         call = "lambda rows: model.predict(xgboost.DMatrix(rows)), of a regression with value='prediction'"
         return "takes a DMatrix", f"the XGBClassifier or XGBRegressor, or {call}"
+    if name == "InferenceSession":
+        call = "model.run(None, {model.get_inputs()[0].name: rows.astype('float32')})[-1]"
+        return "takes its inputs by name", f"lambda rows: {call}, of numbers with value='prediction'"
     if module == "catboost" and name == "CatBoost" and classes is not None and not kind:
         call = "lambda rows: model.predict(rows, prediction_type='Probability')"
         return "gives margins and no probabilities", f"the CatBoostClassifier, or {call}"

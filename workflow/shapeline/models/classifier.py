@@ -204,8 +204,7 @@ def call(function: Callable[[Any], Any], inputs: Any, name: str, what: str = "ro
             raise
         reason = first_line(error)
         reason = f"there is no {reason}" if isinstance(error, KeyError) else reason
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):  # of a model that is a service
-            remedy = "repeat failed calls within the model"
+        remedy = "repeat failed calls within the model" if isinstance(error, OSError) and not error.filename else remedy
         raise ModelFailure(f"model '{name}' fails on {len(inputs)} {what}: {reason}; {remedy}") from error
 
 
