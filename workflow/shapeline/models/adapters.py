@@ -368,11 +368,6 @@ def fit_to_shape(classifier: Classifier, shape: tuple[int, ...]) -> Classifier:
     return rearrange(classifier, next(fitting, None))
 
 
-def order_of(module: object) -> str | None:
-    """Return the order of a module that `arranged` made, or of the one in it."""
-    return getattr(module, "order", None) or getattr(getattr(module, "network", None), "order", None)
-
-
 @dataclass(frozen=True)
 class Layout:
     """A reading of an array. axis: of channels, None without; order: of ORDERS, of the rows the model takes."""

@@ -40,10 +40,11 @@ def save(classifier: Classifier, path: str | Path) -> None:
         "classes": classifier.n_classes,
         "sizes": classifier.sizes,
     }
+    module = classifier.module  # arranged by adapters.rearrange, or around a network that was
     optional = {
         "task": classifier.task,
         "outputs": classifier.outputs if classifier.framework in FRAMEWORKS else "logits",
-        "order": adapters.order_of(classifier.module),
+        "order": getattr(module, "order", None) or getattr(getattr(module, "network", None), "order", None),
         "vocabulary_digest": classifier.vocabulary_digest,
     }
     metadata |= {key: value for key, value in optional.items() if value != OPTIONAL[key]}
