@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.sparse import csr_matrix
+from scipy.sparse import coo_matrix, csr_matrix
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
@@ -52,21 +52,23 @@ def test_examples_run(name, tmp_path, monkeypatch):
     assert found.attempted and not found.failed
 
 
-@pytest.mark.parametrize("container", ["array", "frame", "list"])
+@pytest.mark.parametrize("container", ["array", "frame", "list", "sparse"])
 def test_data_valuation_trains_on_the_examples_of_a_coalition(container):
     source = np.arange(len(y[TRAIN])) % 4
     rows, labels = {
         "array": (X[TRAIN], y[TRAIN]),
         "frame": (FRAME[TRAIN], pd.Series(NAMES, FRAME.index)[TRAIN]),
         "list": (X[TRAIN].tolist(), y[TRAIN].tolist()),
+        "sparse": (coo_matrix(X[TRAIN]), y[TRAIN]),
     }[container]
     test = (FRAME[TEST], NAMES[TEST]) if container == "frame" else (X[TEST], y[TEST])
-    game = games.DataValuation(GaussianNB(), rows, labels, *test, groups=[f"source {one}" for one in source])
+    model = DecisionTreeClassifier(random_state=0) if container == "sparse" else GaussianNB()
+    game = games.DataValuation(model, rows, labels, *test, groups=(f"source {one}" for one in source))
     assert game.player_names == [f"source {one}" for one in range(4)] and game.n_players == 4
     masks = masks_of(4)
     for mask, value in zip(masks[1:], game(masks)[1:], strict=True):
         there = mask[source]
-        own = GaussianNB().fit(X[TRAIN][there], y[TRAIN][there]).predict(X[TEST])
+        own = model.fit(X[TRAIN][there], y[TRAIN][there]).predict(X[TEST])
         assert value == accuracy_score(y[TEST], own)
     assert game(masks)[0] == pytest.approx(SHARES[0])  # the most frequent class
 
@@ -239,6 +241,8 @@ def test_uncertainty_is_an_entropy_of_masked_rows():
 
         total, aleatoric = entropy(trees.mean(axis=0)).mean(), entropy(trees).mean()
         assert values == pytest.approx([total, aleatoric, total - aleatoric], abs=1e-9)
+    series = games.UncertaintyExplanation(forest, pd.Series(X[70]), X[::30], kind=kinds)
+    assert series(masks_of(4)) == pytest.approx(game(masks_of(4)))
     frame = RandomForestClassifier(7, random_state=0, max_depth=3).fit(FRAME, y)
     for row in (FRAME[70:71], FRAME.iloc[70]):
         assert games.UncertaintyExplanation(frame, row, FRAME[::30], kind=kinds)(masks_of(4)) == pytest.approx(
@@ -404,6 +408,19 @@ def test_a_pipeline_of_columns_is_valued():
     [
         (lambda: games.DataValuation(3, X, y, X, y), "estimator is an int; give one of scikit-learn"),
         (lambda: games.DataValuation(BAYES, X, y[:9], X, y), "X has 150 rows and y 9"),
+        (lambda: games.DataValuation(GaussianNB, X, y, X, y), "estimator is an ABCMeta; give one of scikit-learn"),
+        (
+            lambda: games.DataValuation(BAYES, X, y, X, y, scoring=lambda *_: 1 / 0),
+            "ZeroDivisionError: division by zero;",
+        ),
+        (
+            lambda: games.DataValuation(BAYES, X, y, X, y, scoring=lambda *_: None),
+            "give a scorer that takes such targets",
+        ),
+        (lambda: games.DataValuation(BAYES, X, y, X, y, scoring=5), "scoring: there is no '5'"),
+        (lambda: games.DataValuation(BAYES, X, y, X, y, empty="zero"), "or the number empty"),
+        (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[0], X, kind=[]), "kind: there is no ''"),
+        (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[0], X, kind=None), "kind: there is no 'None'"),
         (lambda: games.DataValuation(BAYES, X, y, X[:0], y[:0]), "X_test has 0 rows and y_test 0"),
         (lambda: games.DataValuation(BAYES, X, y, X, y, groups=[1]), "groups has 1 labels for 150 examples"),
         (lambda: games.DataValuation(BAYES, X, y, X, y, scoring="accuraci"), "Did you mean 'accuracy'?"),

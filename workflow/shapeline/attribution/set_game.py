@@ -177,8 +177,9 @@ class Values:
         """Return a warning if a fast game gives other values in a second call, within a limit of all evaluations."""
         known, table = self._known[len(self._before) :], self._table[len(self._before) :]
         room = len(known) if limit is None else max(0, limit - self.evaluations)
-        places = list(dict.fromkeys([len(known) // 2, 1, 0, len(known) - 1]))[:room][: self.how.batch]
-        if self.file or self._failed or len(known) < 2 or not places or self.seconds * len(places) > CHECK_SECONDS:
+        room = min(room, self.how.batch or room, int(CHECK_SECONDS / max(self.seconds, 1e-9)))
+        places = list(dict.fromkeys([len(known) // 2, 1, 0, len(known) - 1]))[:room]
+        if self.file or self._failed or len(known) < 2 or not places:
             return ""
         masks, before = self._read_masks(known[places]), table[places]
         _, now, failure = _call(self.game, masks, 0)

@@ -184,13 +184,13 @@ class UncertaintyExplanation(_Removal):
         groups: Mapping[str, Sequence] | None = None,
     ):
         where = "UncertaintyExplanation"
-        kinds = [kind] if isinstance(kind, str) else list(kind)
-        for name in kinds:
+        kinds = [kind] if isinstance(kind, str) or not hasattr(kind, "__iter__") else list(kind)
+        for name in kinds or [""]:
             if name not in self.KINDS:
                 raise ShapelineError(f"{where}: kind: there is no '{name}'.{nearest(name, self.KINDS)}")
         row = np.atleast_2d(x) if np.ndim(x) == 1 else x
         if isinstance(x, pd.Series):
-            row = x.to_frame().T.astype(background.dtypes)
+            row = x.to_frame().T.infer_objects().astype(getattr(background, "dtypes", {}))
         super().__init__(where, row, background, groups)
         if row.shape[0] != 1:
             raise ShapelineError(f"{where}: x has {row.shape[0]} rows; give one, as x[:1]")

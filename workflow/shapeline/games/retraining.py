@@ -29,10 +29,11 @@ class _Retraining:
     where: str
 
     def __init__(self, estimator: object, data: tuple, scoring: Scoring, empty: float | Sequence[float] | None):
-        if not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
+        if isinstance(estimator, type) or not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
             raise ShapelineError(
                 f"{self.where}: estimator is {name_type(estimator)}; give one of scikit-learn, not fitted"
             )
+        data = tuple(part.tocsr() if hasattr(part, "tocsr") else part for part in data)  # other formats have no rows
         self.estimator, (self.X, self.y, self.X_test, self.y_test) = estimator, data
         check_rows(self.where, self.X, self.y, ("X", "y"))
         check_rows(self.where, self.X_test, self.y_test, ("X_test", "y_test"))
@@ -126,7 +127,7 @@ class DataValuation(_Retraining):
         untrainable: str = "raise",
     ):
         check_rows("DataValuation", X, y, ("X", "y"))
-        count = len(y)
+        count, groups = len(y), None if groups is None else list(groups)
         if groups is not None and len(groups) != count:
             raise ShapelineError(f"DataValuation: groups has {len(groups)} labels for {count} examples; give {count}")
         if untrainable not in ("raise", "empty"):
@@ -134,7 +135,7 @@ class DataValuation(_Retraining):
         labels = [f"example {index}" for index in range(count)] if groups is None else [str(label) for label in groups]
         self.player_names = list(dict.fromkeys(labels))
         self.n_players = len(self.player_names)
-        distinct = pd.Index(labels if groups is None else list(groups), dtype=object, tupleize_cols=False)
+        distinct = pd.Index(labels if groups is None else groups, dtype=object, tupleize_cols=False)
         if distinct.nunique(dropna=False) > self.n_players:
             raise ShapelineError("DataValuation: two groups have the same text, as 1 and '1'; give labels of one type")
         number = {name: index for index, name in enumerate(self.player_names)}

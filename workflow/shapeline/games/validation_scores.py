@@ -25,7 +25,7 @@ def read_scorers(where: str, scoring: Scoring) -> dict[str, Callable]:
         return {"score": _score}
     if callable(scoring):
         return {getattr(scoring, "__name__", "score"): scoring}
-    names = [scoring] if isinstance(scoring, str) else list(scoring)
+    names = [scoring] if isinstance(scoring, str) or not hasattr(scoring, "__iter__") else list(scoring)
     for name in names:
         if name not in get_scorer_names():
             raise ShapelineError(f"{where}: scoring: there is no '{name}'.{nearest(name, get_scorer_names())}")
@@ -91,12 +91,11 @@ def find_empty_value(
 ) -> np.ndarray | float:
     """Return the value of the empty coalition. empty: one number for all scores, one per score, or None for the scores
     on `test` of the prediction without features (`fit_baseline` on `fitted`). Raises ShapelineError."""
-    if empty is None:
-        try:
-            empty = compute_scores(scorers, fit_baseline(*fitted), *test)
-        except ValueError as error:
-            raise build_failure(where, error, "give a scorer that takes such targets, or the value empty") from error
-    values = np.ravel(empty)
+    try:
+        empty = compute_scores(scorers, fit_baseline(*fitted), *test) if empty is None else empty
+        values = np.ravel(np.asarray(empty, float))
+    except Exception as error:  # whatever a scorer raises
+        raise build_failure(where, error, "give a scorer that takes such targets, or the number empty") from error
     if values.size not in (1, len(scorers)):
         raise ShapelineError(f"{where}: empty is {empty!r} for {len(scorers)} scores; give a number, or one of each")
     return np.broadcast_to(values, len(scorers)).copy() if len(scorers) > 1 else float(values[0])
