@@ -179,7 +179,7 @@ def append(tiny, name: str, text: str = "\n# edited\n") -> None:
         ("shapeline/datasets/scikit_learn.py", of_data()),
         ("shapeline/metrics/error.py", MEASURED),
         ("shapeline/metrics/loaders.py", measured(*ENTRIES) | COMPARED),
-        ("shapeline/statistics/comparison.py", COMPARED),
+        ("shapeline/statistics/comparison.py", COMPARED | THEORY),  # intervals of accuracies, which all pages share
         ("shapeline/report/figures/lines.py", REPORT | THEORY),
         ("scripts/compare.py", COMPARED),
     ],
