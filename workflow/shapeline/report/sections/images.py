@@ -17,7 +17,7 @@ from shapeline.report.experiment import Results
 from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown, explorer_html, to_data_uri
 from shapeline.report.figures import score_maps
 from shapeline.report.figures.score_maps import LEVEL, Tile, choose_tone, heat_maps, instance_table
-from shapeline.report.formatting import explain_unit, format_count, format_evaluations, number, share
+from shapeline.report.formatting import explain_unit, format_count, number, share
 from shapeline.report.tables import feature_values
 
 MASKED = (0.15, 0.2)  # shares of the features masked, as in the images of Chen et al. (2018)
@@ -326,7 +326,7 @@ def list_entries(results: Results, instances: pd.Series) -> list[Entry]:
         errors = experiment.select_scores(frame, instances, "standard_error")
         half = [None if error is None else LEVEL * error for error in errors]
         unit = experiment.find_unit(results, entry)
-        costs = [f"{format_evaluations(evaluations[entry])} evaluations"] * bool(np.isfinite(evaluations[entry]))
+        costs = [format_count(evaluations[entry], "evaluation")] * bool(np.isfinite(evaluations[entry]))
         costs += [f"{number(1000 * seconds[entry])} ms per instance"] * bool(np.isfinite(seconds[entry]))
         entries.append(
             Entry(
