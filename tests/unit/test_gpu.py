@@ -252,7 +252,8 @@ def test_a_function_that_uses_the_gpu_itself():
     assert_close(found, direct)
 
 
-def test_a_network_whose_outputs_are_on_the_cpu():
+@pytest.mark.parametrize("method", ["shapley", "integrated_gradients"])
+def test_a_network_whose_outputs_are_on_the_cpu(method):
     """One part on each device, as after a dispatch by hand."""
 
     class Split(nn.Module):
@@ -267,5 +268,5 @@ def test_a_network_whose_outputs_are_on_the_cpu():
     split = Split().eval()
     whole = nn.Sequential(copy.deepcopy(split.first).cpu(), nn.Tanh(), split.second).eval()
     rows = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    scores = [shapeline.explain(net, rows, "shapley", "zero").scores for net in (split, whole)]
+    scores = [shapeline.explain(net, rows, method, "zero").scores for net in (split, whole)]
     assert_close(*scores)

@@ -18,7 +18,9 @@ from shapeline import memory
 from shapeline.attribution import sampling
 from shapeline.designs import sampled, uncertainty
 from shapeline.errors import MethodFailure, ShapelineError
+from shapeline.games import calibration
 from shapeline.games import features as feature_kinds
+from shapeline.games.execution import ExecutionBackend
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.gradients import tf_gradients, torch_gradients
@@ -150,6 +152,19 @@ def test_log_probabilities_use_as_many_rows_as_fit_into_memory(framework, caplog
     assert tight.most_rows == 2 and "out of memory: going on with 2 rows a pass" in caplog.text
     with pytest.raises(MethodFailure, match="runs out of memory on a single row"):
         small(0).log_probs(IMAGES)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+@pytest.mark.parametrize("most", [1, 5])
+def test_calibration_and_values_use_as_many_rows_as_fit_into_memory(framework, most):
+    """Without targets, each input's is its most probable class, of all inputs in passes that become smaller."""
+    tight, masks = build(framework, most), np.arange(16)[:, None] >> np.arange(4) & 1 > 0
+    arguments = np.concatenate([IMAGES, IMAGES]), REFERENCE, masks, PATCHES
+    expected = shortcuts.values(build(framework), *arguments)
+    backends = ExecutionBackend("plain", 6), calibration.calibrate(build(framework, most), IMAGES, REFERENCE)
+    for backend in backends:
+        np.testing.assert_allclose(shortcuts.values(tight, *arguments, backend=backend), expected, atol=1e-6)
+        tight = build(framework, most)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

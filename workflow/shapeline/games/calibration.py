@@ -264,7 +264,7 @@ def search(names: Sequence[str], offer: Callable[[str], Candidate], plan: Search
 
 def _try_batches(name: str, candidate: Candidate, plan: Search, trials: _Trials, end: float) -> None:
     """Measure a backend at growing batches, until two in a row are worse or its time is over."""
-    best, worse, batch = math.inf, 0, plan.smallest
+    best, worse, batch = math.inf, 0, min(plan.smallest, candidate.most_rows())  # fewer once memory ran out
     while batch <= candidate.most_rows() and (worse < 2 or batch <= min(plan.few_rows, MAX_CALL_SECONDS / best)):
         if batch > plan.sure and time.perf_counter() > end:
             break

@@ -278,9 +278,10 @@ class Runner:
 
     def log_probs(self, inputs: np.ndarray) -> torch.Tensor:
         """Return log-probabilities (n, classes) float64 of unmasked inputs; predictions (n, 1) of a regression."""
+        step = self.limit  # which `outputs` lowers when memory runs out
         parts = [
-            self.outputs(self.flat(inputs[i : i + self.limit].copy()).to(self.device)).double()
-            for i in range(0, len(inputs), self.limit)
+            self.outputs(self.flat(inputs[i : i + step].copy()).to(self.device)).double()
+            for i in range(0, len(inputs), step)
         ]
         outputs = torch.cat(parts)
         if self.model.task == "regression":

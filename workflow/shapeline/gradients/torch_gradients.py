@@ -69,8 +69,8 @@ def build_log_probs(model: Classifier, tokens: bool) -> Callable[..., torch.Tens
 
     def forward(points: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
         logits = model.module.from_embedding(points, ids) if tokens else model.module(points)
-        logits = check_logits(logits, len(points), model.architecture, model.task).double()
-        return normalise(logits, model.task)
+        logits = check_logits(logits, len(points), model.architecture, model.task)
+        return normalise(logits.to(points.device, torch.float64), model.task)  # a network may end on another device
 
     return forward
 

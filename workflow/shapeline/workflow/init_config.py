@@ -19,7 +19,7 @@ from shapeline.datasets import folders
 from shapeline.datasets.checks import Dataset, read_format
 from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat
 from shapeline.datasets.entries import parse
-from shapeline.datasets.sources import list_arguments, names_function
+from shapeline.datasets.sources import list_arguments, names_function, split_function
 from shapeline.datasets.table_file import SUFFIXES
 from shapeline.errors import ShapelineError
 from shapeline.generation.prompts import build_prompt, check_parts, read_prompts
@@ -441,7 +441,7 @@ def _configure_images(path: Path, model: str | None, trained: Model | None, keys
 def _format_source(model: str) -> str:
     """Return the line of a model's source; a function of rows (not one that builds a network) needs its framework."""
     needed = []
-    if names_function(model) and Path(model.rpartition(":")[0]).is_file():
+    if names_function(model) and Path(split_function(model)[0]).is_file():
         needed = [argument for argument, must in list_arguments(model).items() if must]
     return f"source: {_quote(model)}" + ", framework: function" * (len(needed) == 1 and needed[0] not in SIZES)
 
@@ -618,8 +618,10 @@ def _locate_path(path: Path) -> str:
 
 def _locate_model(model: str) -> str:
     """Return the path of a model for a configuration; a missing file unchanged."""
-    file, colon, function = model.rpartition(":") if names_function(model) else (model, "", "")
-    return f"{_locate_path(Path(file))}{colon}{function}" if Path(file).exists() else model
+    file, function = split_function(model) if names_function(model) else (model, None)
+    if not Path(file).exists():
+        return model
+    return _locate_path(Path(file)) + (f":{function}" if function is not None else "")
 
 
 def _format_path(path: Path) -> str:
