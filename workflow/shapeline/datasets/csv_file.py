@@ -8,7 +8,7 @@ import itertools
 import re
 import unicodedata
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -152,7 +152,7 @@ def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
         texts = _read(path, form, names, usecols=doubtful, dtype=str, keep_default_na=False)
         for name, cells in texts.items():
             kept = cells[table[name].isna() & cells.notna()]
-            is_number = _holds_texts(table[name]) and number_styles(table[name], form)
+            is_number = _holds_texts(table[name]) and number_styles(table[name].dropna(), form)
             if len(kept) and cells.nunique() > 1 and not is_number:
                 table[name], words[name] = cells, kept.unique().tolist()
     for name, cells in table.items():
@@ -267,10 +267,18 @@ def _holds_texts(cells: "pd.Series") -> bool:
     return infer_dtype(cells, skipna=True) == "string"
 
 
-def number_styles(cells: "pd.Series", form: CsvFormat) -> list[tuple[str, str | None]]:
+def number_styles(cells: Iterable[str], form: CsvFormat) -> list[tuple[str, str | None]]:
     """Return the (decimal, thousands) with which most texts are numbers, the likeliest first; none below half."""
-    texts = cells.dropna().head(SAMPLE_SIZE).str.strip()
-    own, joined = (form.decimal, form.thousands), "".join(texts[texts.str.contains(r"\d")])
+    texts = [text.strip() for text in itertools.islice(cells, SAMPLE_SIZE)]
+    own = form.decimal, form.thousands
+
+    def count(style: tuple[str, str | None]) -> int:
+        return sum(map(bool, map(re.compile(_build_pattern(*style)).fullmatch, texts)))
+
+    counts = {own: count(own)}
+    if texts and counts[own] == len(texts):
+        return [own]
+    joined = "".join(text for text in texts if re.search(r"\d", text))
     styles = [(point, group) for group in (None, *THOUSANDS) for point in DECIMALS if point != group]
     styles = [
         (point, group)
@@ -280,7 +288,7 @@ def number_styles(cells: "pd.Series", form: CsvFormat) -> list[tuple[str, str | 
     # 1,234 is a number below two in a file with semicolons, and a thousand in others.
     semicolons = form.separator == ";"
     styles.sort(key=lambda style: (style[0] != form.decimal and not semicolons, style == (".", ",") and semicolons))
-    counts = {style: int(texts.str.fullmatch(_build_pattern(*style)).sum()) for style in [own, *styles]}
+    counts |= {style: count(style) for style in styles if style != own}
     most = max(counts.values())
     best = [style for style, count in counts.items() if count == most and 2 * most > len(texts)]
     return [own] if own in best else best
@@ -289,7 +297,7 @@ def number_styles(cells: "pd.Series", form: CsvFormat) -> list[tuple[str, str | 
 def refuse_numbers(where: str, cells: "pd.Series", form: CsvFormat, fix: str = CATEGORICAL) -> None:
     """Raise ShapelineError for a column of texts that are numbers in another format, or with a few words."""
     texts = cells.dropna()
-    styles = number_styles(cells, form) if _holds_texts(cells) else []
+    styles = number_styles(texts, form) if _holds_texts(cells) else []
     if _holds_texts(cells) and (signed := texts[texts.str.contains(MINUS)]).size:
         if number_styles(texts.str.replace(MINUS, "-"), form):
             raise ShapelineError(
@@ -339,8 +347,6 @@ def _check_groups(path: Path, form: CsvFormat, table: "pd.DataFrame", names: lis
 def detect(path: Path) -> tuple[CsvFormat, list[tuple[str, str | None]]]:
     """Detect the format of a file from its beginning: separator, spaces, and signs in numbers. Also return all
     (decimal, thousands) that fit its numbers, the format's first."""
-    import pandas as pd
-
     form, rows = CsvFormat(encoding=_detect_encoding(path)), []
     for separator in (";", "tab", "|", ",", "spaces"):
         rows = []
@@ -350,9 +356,9 @@ def detect(path: Path) -> tuple[CsvFormat, list[tuple[str, str | None]]]:
             trim = all(cell[:1] == " " for row in rows for cell in row[1:])
             form = replace(form, separator=separator, trim=trim, header=not _is_data(rows))
             break
-    columns = [pd.Series(cells, dtype="str").replace("", None) for cells in zip(*rows[1:], strict=False)]
+    columns = [list(filter(None, cells)) for cells in zip(*rows[1:], strict=False)]
     numbers = [cells for cells in columns if number_styles(cells, form)]
-    styles = number_styles(pd.concat(numbers), form) if numbers else []
+    styles = number_styles(itertools.chain(*numbers), form)
     return replace(form, decimal=styles[0][0], thousands=styles[0][1]) if styles else form, styles
 
 
