@@ -3,6 +3,7 @@ ambiguous outputs is refused with the argument that decides."""
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -266,6 +267,39 @@ def test_networks_of_other_weights_are_given_rows_of_their_type(kind):
     net[0].float()  # weights of two types are refused
     with pytest.raises(ShapelineError, match=r"and rows are float32; give net\.float\(\)"):
         shapeline.explain(net, X[:1], "shapley", "zero")
+
+
+class OfTransformers(nn.Module):
+    """A classifier of images as transformers builds them: the logits are one of several outputs."""
+
+    config = SimpleNamespace(id2label={0: "deer", 1: "horse"})
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder, self.classifier = nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
+
+    def get_input_embeddings(self):
+        return self.encoder
+
+    def logits(self, pixel_values):
+        return self.classifier(torch.relu(self.encoder(pixel_values)).mean((2, 3)))
+
+    def forward(self, pixel_values=None, labels=None):
+        return SimpleNamespace(loss=None, logits=self.logits(pixel_values))
+
+
+@pytest.mark.parametrize("settings", [{"method": "shapley"}, {"method": "grad_cam", "layer": "encoder"}])
+def test_of_a_model_of_transformers_the_logits_are_explained(settings):
+    model, images = OfTransformers(), np.random.default_rng(0).random((2, 3, 8, 8), dtype=np.float32)
+    asked = {"features": {"kind": "patch", "size": 4}, "reference": "zero", "target": "horse", **settings}
+    found = shapeline.explain(model, images, **asked)
+    plain = OfTransformers()
+    plain.forward, plain.get_input_embeddings = plain.logits, None
+    np.testing.assert_array_equal(found.scores, shapeline.explain(plain, images, **asked | {"target": 1}).scores)
+    with pytest.raises(ShapelineError, match="the pipeline 'image-classification' prepares its inputs itself; give"):
+        pipeline = SimpleNamespace(model=model, tokenizer=None, task="image-classification")
+        shapeline.explain(pipeline, images, **asked)
 
 
 @pytest.mark.parametrize("last", ["nn.Softmax(1)", "nn.Sigmoid()", "nn.Identity()"])

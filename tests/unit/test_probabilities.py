@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import shapeline
 from shapeline.errors import ShapelineError
@@ -39,6 +40,10 @@ def test_a_row_far_down_is_named():
 
 def test_rounded_probabilities_and_those_of_one_label_are_taken():
     found = shapeline.explain(lambda rows: said(rows, 1.0).round(3), ROWS, "shapley", np.zeros(3), "column")
+    assert np.isfinite(found.scores).all()
+    sums = (torch.from_numpy(ROWS * 9).bfloat16().softmax(1)).double().sum(1)
+    assert (sums - 1).abs().max() > 2e-3  # as bfloat16 rounds
+    found = shapeline.explain(lambda rows: torch.from_numpy(rows * 9).bfloat16().softmax(1), ROWS, "shapley", "zero")
     assert np.isfinite(found.scores).all()
     found = shapeline.explain(lambda rows: rows[:, 0] / 3, ROWS, "shapley", np.zeros(3), "column", target=1)
     assert np.isfinite(found.scores).all()

@@ -143,6 +143,7 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     model, cutter, inputs = read_text_model(adapters.unwrap_booster(model), wanted.tokenizer, inputs)
     if cutter is None:
         adapters.check_inputs(model)
+        model = adapters.select_outputs(model)
     given = givens.read(
         model, inputs, wanted.background, wanted.reference, tokens, given_features, wanted.feature_names, cutter
     )

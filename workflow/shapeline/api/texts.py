@@ -148,13 +148,18 @@ def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | 
     given: the tokenizer argument; a pipeline of transformers has one. Raises ShapelineError.
     """
     if given is None and all(hasattr(model, name) for name in PIPELINE):
+        if model.tokenizer is None:
+            raise ShapelineError(
+                f"explain: model: the pipeline '{model.task}' prepares its inputs itself; give its model, and inputs "
+                "as its image processor or feature extractor prepares them, in an array"
+            )
         model, given = model.model, model.tokenizer
     if given is None:
         return model, None, inputs
-    from shapeline.models import adapters, transformer_models
+    from shapeline.models import adapters, torch_models, transformer_models
 
     cut = tokenizer.wrap_fast_tokenizer(WHERE, given)
-    if not transformer_models.is_of_transformers(model):
+    if not torch_models.is_of_transformers(model):
         raise ShapelineError(
             f"explain: tokenizer: is of a model of transformers, and the model is {name_type(model)}; a function "
             "takes texts as they are, so leave the tokenizer out"

@@ -31,7 +31,7 @@ from shapeline.gradients.methods import (
     score_maps,
 )
 from shapeline.models.classifier import Classifier
-from shapeline.models.torch_models import check_logits, evaluation_mode, find_device, normalise, set_inside
+from shapeline.models.torch_models import check_logits, evaluation_mode, find_device, normalise, set_inside, unwrap
 
 # Modules that act on each number alone.
 ELEMENTWISE = (
@@ -125,7 +125,7 @@ def grad_cam(
     """
     model = game.model
     check_inputs(model, inputs, "torch")
-    modules = dict(model.module.named_modules())
+    modules = dict(unwrap(model.module).named_modules())
     convolutions = [name for name, part in modules.items() if isinstance(part, nn.Conv2d)]
     grid = find_patch_grid(model.module, inputs.shape[2:]) if inputs.ndim == 4 else None
     if grid and (layer is None or isinstance(modules.get(layer), NORMS)):
@@ -182,7 +182,7 @@ def compute_token_maps(
     Of the last called layer whose patch tokens the class depends on; special tokens come first. Raises
     MethodFailure where the last tokens are not on the grid.
     """
-    modules, recorded = dict(model.module.named_modules()), []
+    modules, recorded = dict(unwrap(model.module).named_modules()), []
     patches = grid[0] * grid[1]
     with contextlib.ExitStack() as hooks, differentiable(model.module):
         for layer in layers:

@@ -101,6 +101,11 @@ def unwrap_booster(model: Any) -> Any:
     return LightGBMClassifier(model, fitted, np.arange(max(2, model.num_model_per_iteration())))
 
 
+def select_outputs(model: Any) -> Any:
+    """Return a model whose outputs are the numbers that are explained: a booster's, or the logits of transformers."""
+    return backend("torch").select_logits(model) if find_framework(model) == "torch" else unwrap_booster(model)
+
+
 def find_owner(model: Any) -> Any:
     """Return the object whose bound method a function is, where it is an estimator; else the model itself."""
     owner = getattr(model, "__self__", None)
@@ -191,7 +196,7 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
         return model
     if isinstance(model, type):
         raise ShapelineError(f"models: {model.__name__} is a class; give an object of it that was fitted")
-    framework, model = find_framework(model), unwrap_booster(model)
+    framework, model = find_framework(model), select_outputs(model)
     if framework is None:
         estimator = find_owner(model)
         if refusal := _find_refusal(estimator, getattr(model, "__name__", "") if estimator is not model else ""):

@@ -24,7 +24,7 @@ MODULES = {
     "onnx": "shapeline.models.onnx_graph",  # a runtime
 }
 FRAMEWORKS = ("torch", "tensorflow")
-SUM_TOLERANCE = 2e-3  # of a sum of probabilities to 1, for those rounded to three digits
+SUM_TOLERANCE, BFLOAT16_TOLERANCE = 2e-3, 1e-2  # of a sum of probabilities to 1; 2e-3 for those of three digits
 LOG_HALF = float(np.log(0.5))  # log-probability from which on a label is predicted as present
 OUTPUTS = ("logits", "probabilities")
 PROBES = 4  # inputs that decide whether outputs are logits, which nearly always leave [0, 1] there
@@ -180,7 +180,7 @@ def backend(framework: str) -> ModuleType:
 
 def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """Return a function's predictions (n, 1) float64. Raises ShapelineError for another shape."""
-    predictions = _call_for_numbers(function, inputs, name)
+    predictions, _ = _call_for_numbers(function, inputs, name)
     if predictions.shape not in ((len(inputs),), (len(inputs), 1)):
         raise reject_predictions(name, len(inputs), f"shape {predictions.shape}")
     return predictions.reshape(-1, 1)
@@ -208,9 +208,10 @@ def call(function: Callable[[Any], Any], inputs: Any, name: str, what: str = "ro
         raise ModelFailure(f"model '{name}' fails on {len(inputs)} {what}: {reason}; {remedy}") from error
 
 
-def _call_for_numbers(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
-    """Return a function's outputs as float64, with NaN for masked numbers. Raises ShapelineError for others."""
-    returned = detach(call(function, inputs, name))
+def _call_for_numbers(function: Callable, inputs: np.ndarray, name: str) -> tuple[np.ndarray, str]:
+    """Return a function's outputs as float64, NaN for masked ones, and their type. Raises ShapelineError for others."""
+    outputs = call(function, inputs, name)
+    returned, dtype = detach(outputs), str(getattr(outputs, "dtype", ""))
     try:
         array = np.ma.asarray(returned) if np.ma.isMaskedArray(returned) else np.asarray(returned)
         if returned is None or array.dtype.kind == "c":
@@ -220,7 +221,7 @@ def _call_for_numbers(function: Callable[[np.ndarray], Any], inputs: np.ndarray,
         raise ShapelineError(
             f"model '{name}': gave {type(returned).__name__}, no array of numbers ({error}); return an array of numbers"
         ) from error
-    return array.filled(np.nan) if np.ma.isMaskedArray(array) else array
+    return array.filled(np.nan) if np.ma.isMaskedArray(array) else array, dtype
 
 
 def detach(returned: Any) -> Any:
@@ -269,7 +270,7 @@ def function_log_probs(function: Callable[[np.ndarray], Any], inputs: np.ndarray
 
 def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """Return a function's probabilities (n, classes) float64. Raises ShapelineError for a wrong shape, range or sum."""
-    probabilities = _call_for_numbers(function, inputs, name)
+    probabilities, dtype = _call_for_numbers(function, inputs, name)
     shape = probabilities.shape
     if probabilities.ndim == 2 and shape[1] == 1:
         probabilities = probabilities[:, 0]
@@ -290,7 +291,7 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
             "numbers set value='prediction', and give a torch module itself in place of a function of it"
         )
     sums = probabilities @ np.ones(probabilities.shape[1])  # a third of the time of a sum over few columns
-    wrong = abs(sums - 1) > SUM_TOLERANCE  # False for NaN, which makes a failed row
+    wrong = abs(sums - 1) > (BFLOAT16_TOLERANCE if "bfloat16" in dtype else SUM_TOLERANCE)  # False for NaN, which makes a failed row
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ShapelineError(

@@ -431,10 +431,44 @@ class Cast(nn.Module):
         return self.network(rows.to(self.dtype))
 
 
+class Logits(nn.Module):
+    """The logits of a model of transformers, which returns them among other outputs; `classes_`: its labels."""
+
+    names_ids = True  # classes_ are the names of the numbers 0, 1, ..., by which transformers tells classes apart
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network, self.training, self.__name__ = network, network.training, type(network).__name__
+        labels = getattr(network.config, "id2label", None) or {}
+        self.classes_ = [str(labels[number]) for number in sorted(labels)]
+
+    def forward(self, rows: torch.Tensor) -> Any:
+        outputs = self.network(rows)
+        return getattr(outputs, "logits", outputs)
+
+
+def is_of_transformers(model: Any) -> bool:
+    """Return whether this is a model of transformers."""
+    return isinstance(model, nn.Module) and hasattr(model, "get_input_embeddings") and hasattr(model, "config")
+
+
 # Cached, so that the calibration of a network serves its next explanation.
+_logits = functools.lru_cache(maxsize=1)(Logits)
 _cast = functools.lru_cache(maxsize=1)(Cast)
 rearrange = functools.lru_cache(maxsize=1)(Arranged)
 build_from_probabilities = functools.lru_cache(maxsize=1)(LogProbabilities)
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """Return the network that one of this module's wrappers holds, or the module itself."""
+    while isinstance(module, LogProbabilities | Arranged | Cast | Logits):
+        module = module.network
+    return module
+
+
+def select_logits(module: nn.Module) -> nn.Module:
+    """Return a network of logits for a model of transformers, and any other unchanged."""
+    return _logits(module) if is_of_transformers(module) else module
 
 
 def cast_inputs(module: nn.Module) -> nn.Module:

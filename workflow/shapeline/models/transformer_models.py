@@ -283,10 +283,6 @@ def eager_attention(model: Any) -> Iterator[None]:
         model.set_attn_implementation(usual)
 
 
-def is_of_transformers(model: Any) -> bool:
-    return isinstance(model, nn.Module) and hasattr(model, "get_input_embeddings") and hasattr(model, "config")
-
-
 def find_task(model: Any) -> str:
     """Return the task of a model of transformers: "classification", "multilabel" or "regression"."""
     config = getattr(model, "config", None)
