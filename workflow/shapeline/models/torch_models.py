@@ -389,58 +389,53 @@ def log_probs(module: nn.Module, inputs: Any, batch: int, name: str, task: str =
     return normalise(torch.cat(parts), task).numpy()
 
 
-class LogProbabilities(nn.Module):
-    """A network of probabilities as a network of logits: logarithms, or log-odds of several labels."""
+class Wrapper(nn.Module):
+    """A network around another one; setting: what the wrapper does."""
 
-    def __init__(self, network: nn.Module, task: str):
+    def __init__(self, network: nn.Module, setting: Any = None):
         super().__init__()
-        self.network, self.task, self.training = network, task, network.training
+        self.network, self.setting, self.training = network, setting, network.training
+        self.__name__ = type(network).__name__
+
+
+class LogProbabilities(Wrapper):
+    """A network of probabilities as a network of logits: logarithms, or log-odds if the setting is "multilabel"."""
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         outputs = self.network(rows)
         if not isinstance(outputs, torch.Tensor) or outputs.ndim not in (1, 2):
             return outputs  # refused by `check_outputs`
         outputs = outputs[:, None] if outputs.ndim == 1 else outputs
-        if self.task == "multilabel":
+        if self.setting == "multilabel":
             return torch.log(outputs) - torch.log1p(-outputs)
         if outputs.shape[1] == 1:
             return torch.cat([torch.log1p(-outputs), torch.log(outputs)], dim=1)
         return torch.log(outputs)
 
 
-class Arranged(nn.Module):
-    """A network of rows (n, channels, height, width), which are permuted to its order of axes."""
-
-    def __init__(self, network: nn.Module, order: str):
-        super().__init__()
-        self.network, self.order, self.training = network, order, network.training
-        self.__name__ = type(network).__name__
+class Arranged(Wrapper):
+    """A network of rows (n, channels, height, width), which are permuted to its order of axes, the setting."""
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return self.network(rows.movedim(1, -1) if self.order == "channels_last" else rows[:, 0])
+        return self.network(rows.movedim(1, -1) if self.setting == "channels_last" else rows[:, 0])
 
 
-class Cast(nn.Module):
-    """A network whose weights have another type than float32, which rows are cast to."""
-
-    def __init__(self, network: nn.Module, dtype: torch.dtype):
-        super().__init__()
-        self.network, self.dtype, self.training = network, dtype, network.training
+class Cast(Wrapper):
+    """A network whose weights have another type than float32, the setting, which rows are cast to."""
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return self.network(rows.to(self.dtype))
+        return self.network(rows.to(self.setting))
 
 
-class Logits(nn.Module):
+class Logits(Wrapper):
     """The logits of a model of transformers, which returns them among other outputs; `classes_`: its labels."""
 
     names_ids = True  # classes_ are the names of the numbers 0, 1, ..., by which transformers tells classes apart
 
-    def __init__(self, network: nn.Module):
-        super().__init__()
-        self.network, self.training, self.__name__ = network, network.training, type(network).__name__
-        labels = getattr(network.config, "id2label", None) or {}
-        self.classes_ = [str(labels[number]) for number in sorted(labels)]
+    @property
+    def classes_(self) -> list[str]:
+        labels = getattr(self.network.config, "id2label", None) or {}
+        return [str(labels[number]) for number in sorted(labels)] if len(labels) > 1 else []  # one: a regression
 
     def forward(self, rows: torch.Tensor) -> Any:
         outputs = self.network(rows)
@@ -461,7 +456,7 @@ build_from_probabilities = functools.lru_cache(maxsize=1)(LogProbabilities)
 
 def unwrap(module: nn.Module) -> nn.Module:
     """Return the network that one of this module's wrappers holds, or the module itself."""
-    while isinstance(module, LogProbabilities | Arranged | Cast | Logits):
+    while isinstance(module, Wrapper):
         module = module.network
     return module
 
