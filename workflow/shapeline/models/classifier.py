@@ -291,7 +291,8 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
             "numbers set value='prediction', and give a torch module itself in place of a function of it"
         )
     sums = probabilities @ np.ones(probabilities.shape[1])  # a third of the time of a sum over few columns
-    wrong = abs(sums - 1) > (BFLOAT16_TOLERANCE if "bfloat16" in dtype else SUM_TOLERANCE)  # False for NaN, which makes a failed row
+    most = BFLOAT16_TOLERANCE if "bfloat16" in dtype else SUM_TOLERANCE
+    wrong = abs(sums - 1) > most  # False for NaN, which makes a failed row
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ShapelineError(
