@@ -57,6 +57,11 @@ def check(graph: networkx.Graph, where: str = "graph", d: int | None = None) -> 
 def neighborhood(graph: networkx.Graph, node: int, order: int) -> set[int]:
     """Return the nodes within graph distance `order` of `node`, itself included.
 
+    Raises
+    ------
+    ShapelineError
+        Where the node is not in the graph, or the order is negative.
+
     References
     ----------
     N_k(i) of Chen, Song, Wainwright & Jordan (2018), section 3.

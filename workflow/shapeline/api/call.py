@@ -110,6 +110,11 @@ def explain(
         Scores ``(n, *feature shape)`` with standard errors and metadata; where d differs by instance, scores are ``(n,
         largest d)``, NaN beyond an instance's own features.
 
+    Raises
+    ------
+    ShapelineError
+        In one line, for a model, input or argument that does not fit.
+
     Examples
     --------
     >>> import numpy as np, shapeline
@@ -204,6 +209,11 @@ def shapley_values(
     Explanation
         A row of scores per output. All outputs share one sample and one estimator, chosen on their sum, so that their
         scores add up to the scores of the sum.
+
+    Raises
+    ------
+    ShapelineError
+        One line that says what is wrong with the game or an argument.
 
     Examples
     --------

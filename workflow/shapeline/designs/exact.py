@@ -21,6 +21,11 @@ def shapley(d: int) -> design.Design:
     Design
         Masks (2^d, d) bool and a dense readout (d, 2^d).
 
+    Raises
+    ------
+    ShapelineError
+        Where d is out of range.
+
     References
     ----------
     Shapley (1953).
@@ -131,6 +136,11 @@ def myerson(graph: networkx.Graph, max_coalitions: int = design.MAX_COALITIONS) 
     -------
     Design
         Masks (K, d) bool, 1 + d (d + 1) / 2 rows on a chain.
+
+    Raises
+    ------
+    ShapelineError
+        Where the graph has more connected coalitions, with their number.
 
     References
     ----------

@@ -338,6 +338,11 @@ def gp_shapley(d: int, budget: int, seed: int = 0, relevance: float | np.ndarray
     Design
         Masks (K, d) bool and a dense readout. Scores sum to v(N) - v(empty) and are exact for all coalitions.
 
+    Raises
+    ------
+    ShapelineError
+        Where the budget, the relevances or the rest are out of range.
+
     References
     ----------
     Rundel et al. (2026); Fumagalli et al. (2026).

@@ -44,6 +44,11 @@ def l_shapley(
     Design
         Masks (K, d) bool and a sparse readout.
 
+    Raises
+    ------
+    ShapelineError
+        Where the windows need more coalitions.
+
     References
     ----------
     Chen, Song, Wainwright & Jordan (2018), equation 5 and section 4.3.1.
@@ -170,6 +175,11 @@ def c_shapley(
     -------
     Design
         Masks (K, d) bool and a sparse readout.
+
+    Raises
+    ------
+    ShapelineError
+        Where the windows need more coalitions, with the largest order that fits.
 
     References
     ----------

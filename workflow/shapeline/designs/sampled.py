@@ -52,6 +52,11 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
     Design
         Masks (K, d) bool with K <= budget, and a dense readout. Scores sum to v(N) - v(empty).
 
+    Raises
+    ------
+    ShapelineError
+        Where the budget is below the minimum.
+
     References
     ----------
     Lundberg & Lee (2017), theorem 2.
@@ -123,6 +128,11 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
     -------
     Design
         Masks (K, d) bool with K <= budget, and a sparse readout. Scores sum to v(N) - v(empty).
+
+    Raises
+    ------
+    ShapelineError
+        Where the budget is below the minimum.
 
     References
     ----------

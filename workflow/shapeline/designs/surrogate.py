@@ -52,6 +52,11 @@ def lime(
     Design
         Masks (K, d) bool and a dense readout.
 
+    Raises
+    ------
+    ShapelineError
+        Where the budget is below the minimum, or a number is out of range.
+
     References
     ----------
     Ribeiro, Singh & Guestrin (2016).

@@ -163,6 +163,11 @@ def h_shap(
         `saliency` of the input's shape, which sums to 1; `raw`; `leaves` (L, 4) top, bottom, left, right, or (L, 2);
         `visited_nodes`; `evaluations`; `warning`; `value_empty`; `value_full`.
 
+    Raises
+    ------
+    ShapelineError
+        Where an argument is out of range or a value is not finite.
+
     References
     ----------
     Teneggi, Luster & Sulam (2021), algorithms 1 and 2, section 6.1.

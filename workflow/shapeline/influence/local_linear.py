@@ -56,6 +56,11 @@ def data_lime(
     numpy.ndarray
         (p, n) float64, per unit of each column.
 
+    Raises
+    ------
+    ShapelineError
+        As `mim`.
+
     References
     ----------
     Ribeiro, Singh & Guestrin (2016); Sliwinski, Strobel & Zick (2019), section 7.2.

@@ -64,6 +64,11 @@ def mim(
     numpy.ndarray
         (p, n) float64, in units of the columns times those of alpha.
 
+    Raises
+    ------
+    ShapelineError
+        Where a number or the label of a point is missing.
+
     References
     ----------
     Sliwinski, Strobel & Zick (2019), equation 2.
@@ -254,6 +259,11 @@ def parzen(
     numpy.ndarray
         (p, n) float64, per unit of each column.
 
+    Raises
+    ------
+    ShapelineError
+        As `mim`.
+
     References
     ----------
     Baehrens et al. (2010); Sliwinski, Strobel & Zick (2019), section 7.1.
@@ -316,6 +326,11 @@ def counterfactual(X, labels) -> np.ndarray:
     -------
     numpy.ndarray
         (n,) float64, one global number per feature.
+
+    Raises
+    ------
+    ShapelineError
+        Where a number is missing.
 
     References
     ----------
@@ -409,6 +424,11 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
     -------
     numpy.ndarray
         (p, n) float64, in units of the output.
+
+    Raises
+    ------
+    ShapelineError
+        Where points and data have other columns, or outputs are not finite.
 
     References
     ----------

@@ -30,6 +30,11 @@ def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
         folder's own instances), shared (instances in both), difference (mean of b - a over the shared ones) with its 95
         % interval low and high; NaN where fewer than two instances are shared.
 
+    Raises
+    ------
+    ShapelineError
+        Where a folder holds no results.
+
     Examples
     --------
     >>> import shapeline
