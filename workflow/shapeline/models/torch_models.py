@@ -416,6 +416,11 @@ class LogProbabilities(Wrapper):
 class Arranged(Wrapper):
     """A network of rows (n, channels, height, width), which are permuted to its order of axes, the setting."""
 
+    @property
+    def order(self) -> str:
+        """The order of axes, which a file of weights stores."""
+        return self.setting
+
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         return self.network(rows.movedim(1, -1) if self.setting == "channels_last" else rows[:, 0])
 
