@@ -366,6 +366,13 @@ def test_mistakes_of_indices_and_paths_are_one_line(explained, mistake, words):
     assert "\n" not in str(raised.value)
 
 
+def test_a_path_may_begin_at_home(explained, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    explained.save("~/kept/scores.parquet")
+    assert (tmp_path / "kept" / "scores.parquet").is_file()
+    np.testing.assert_allclose(shapeline.Explanation.load("~/kept/scores.parquet").scores, explained.scores, rtol=1e-6)
+
+
 def test_a_frame_has_a_row_an_instance_and_feature(explained):
     table = explained.to_frame()
     assert list(table) == ["instance", "target", "feature", "value", "score", "half"] and len(table) == 30

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import json
 import pickle
 import re
 import subprocess
@@ -275,8 +276,25 @@ def test_a_stored_game_is_shapiq_s(tmp_path):
     whole, cut = file.read_bytes(), tmp_path / "cut"
     for content in (b'{"data_type": "game"}', whole[:200], whole[:-300], (tmp_path / "one.npy").read_bytes()):
         cut.write_bytes(content)
-        with pytest.raises(ShapelineError, match=r"cut is not a game of shapiq .* as_npz=True"):
+        with pytest.raises(
+            ShapelineError, match=r"cut is not a game of shapiq .* give a file of shapiq's Game.save or"
+        ):
             games.StoredGame.read(cut)
+    keys = [",".join(map(str, np.flatnonzero(mask))) or "Empty" for mask in masks]
+    content = {
+        "metadata": {"n_players": 5, "player_names": list("abcde")},
+        "data": dict(zip(keys, values, strict=True)),
+    }
+    (tmp_path / "game.json").write_text(json.dumps(content))
+    read = games.StoredGame.read(tmp_path / "game.json")
+    assert (read(masks) == values).all() and read.player_names == list("abcde")
+    for wrong in ("[1]", "{}", '{"metadata": {"n_players": 2}, "data": {"0,5": 1}}', '{"data'):
+        (tmp_path / "wrong.json").write_text(wrong)
+        with pytest.raises(ShapelineError, match=r"wrong.json is not a game of shapiq"):
+            games.StoredGame.read(tmp_path / "wrong.json")
+    np.savez(tmp_path / "odd.npz", values=values, coalitions=masks, n_players=6)
+    with pytest.raises(ShapelineError, match=r"odd.npz has 6 players and coalitions of shape \(32, 5\)"):
+        games.StoredGame.read(tmp_path / "odd.npz")
     named = games.StoredGame(masks, values, np.array(list("abcde")))
     assert shapeline.shapley_values(named).feature_names == tuple("abcde")
 
@@ -290,7 +308,9 @@ def test_shapiq_reads_and_writes_the_same_files(tmp_path):
     theirs.load_values(tmp_path / "ours.npz", precomputed=True)
     assert theirs(masks_of(4)) == pytest.approx(table - table[0])
     theirs.save_values(tmp_path / "theirs.npz", as_npz=True)
-    assert games.StoredGame.read(tmp_path / "theirs.npz")(masks_of(4)) == pytest.approx(table)
+    theirs.save(tmp_path / "theirs.json")
+    for name in ("theirs.npz", "theirs.json"):
+        assert games.StoredGame.read(tmp_path / name)(masks_of(4)) == pytest.approx(table)
 
 
 def test_the_game_of_a_model_is_what_explain_plays():

@@ -21,10 +21,10 @@ def run_checks() -> None:
 
 
 def check_path(where: str, path: object) -> Path:
-    """Return the path of a file. Raises ShapelineError for what is no path."""
+    """Return the path of a file, ~ filled in. Raises ShapelineError for what is no path."""
     if not isinstance(path, str | os.PathLike):
         raise ShapelineError(f"{where}: {name_type(path)} is no path; give the path of a file")
-    return Path(path)
+    return Path(os.path.expanduser(path))
 
 
 @contextlib.contextmanager

@@ -73,13 +73,13 @@ def _as_json(label: Any) -> Any:
 
 def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
     """Return the rows as a record, and their description."""
-    if not check_path("load", path).exists():
+    if not (path := check_path("load", path)).exists():
         raise ShapelineError(f"{path}: there is no such file; give a file of save, or a score file or folder of a run")
     rows = scores.final(scores.read(path))
     repeats = rows["repeat"].nunique()
     if repeats > 1:
         raise ShapelineError(f"{path}: holds {repeats} repeats, and an Explanation is of one; scores.read has them all")
-    file = sorted(Path(path).glob("*.parquet"))[0] if Path(path).is_dir() else path
+    file = sorted(path.glob("*.parquet"))[0] if path.is_dir() else path
     metadata = scores.metadata(file)
     about, described = metadata.get("about"), metadata.get("features") or {}
     longest = max((len(row) for row in rows["scores"] if row is not None), default=0)

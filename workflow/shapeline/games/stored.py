@@ -1,5 +1,7 @@
 """A game as a table of its values, read from and written to the files of shapiq."""
 
+import json
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -60,14 +62,20 @@ class StoredGame:
 
     @classmethod
     def read(cls, path: str | Path) -> "StoredGame":
-        """Return the game of an .npz file of shapiq: values, coalitions, n_players. Raises ShapelineError."""
+        """Return the game of an .npz or .json file of shapiq. Raises ShapelineError for other files."""
         try:
+            path = os.path.expanduser(path)
+            if os.fspath(path).endswith(".json"):
+                return cls(*_read_json(path))
             with np.load(path, allow_pickle=False) as file:
-                return cls(file["coalitions"], file["values"])
-        except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile, zlib.error) as error:
+                masks, values, n = file["coalitions"], file["values"], int(file["n_players"])
+        except (OSError, ValueError, KeyError, EOFError, TypeError, IndexError, BadZipFile, zlib.error) as error:
             reason = "no arrays" if "allow_pickle" in str(error) else first_line(error)  # numpy advises to unpickle it
-            remedy = "give a file of shapiq's Game.save_values(path, as_npz=True)"
+            remedy = "give a file of shapiq's Game.save or Game.save_values"
             raise ShapelineError(f"StoredGame: {path} is not a game of shapiq ({reason}); {remedy}") from error
+        if masks.shape[1:] != (n,):
+            raise ShapelineError(f"StoredGame: {path} has {n} players and coalitions of shape {masks.shape}")
+        return cls(masks, values)
 
     def write(self, path: str | Path) -> None:
         """Write the values as an .npz file that ``shapiq.Game.load_values`` reads."""
@@ -90,3 +98,13 @@ class StoredGame:
             missing = np.flatnonzero(np.asarray(masks)[positions < 0][0]).tolist()
             raise ShapelineError(f"StoredGame: the coalition of players {missing} is not stored; give a complete table")
         return self.values[positions]
+
+
+def _read_json(path: str) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
+    """Return coalitions, values and names of a .json file, whose keys are players as in "0,2", or "Empty"."""
+    with open(path, encoding="utf-8") as stream:
+        content = json.load(stream)
+    masks = np.zeros((len(content["data"]), content["metadata"]["n_players"]), bool)
+    for mask, players in zip(masks, content["data"], strict=True):
+        mask[[] if players == "Empty" else list(map(int, players.split(",")))] = True
+    return masks, np.array(list(content["data"].values()), float), content["metadata"].get("player_names")
