@@ -119,5 +119,5 @@ def test_words_have_means_over_texts():
     unsure = dataclasses.replace(made, experiment="unsure", scores={"a": frame.copy()})
     assert (
         importance.top_features(unsure, "a")
-        == "No word of at least 5 % of the largest mean by a has a 95 % interval above 0."
+        == "By a, no word of a large mean score (at least 5 % of the largest) is surely above 0."
     )
