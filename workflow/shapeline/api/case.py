@@ -140,7 +140,7 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     given_features = wanted.features if isinstance(wanted.features, Features) else None
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
     tokens = (given_features.kind if given_features else kind if isinstance(kind, str) else None) in TEXT_KINDS
-    model, cutter, inputs = read_text_model(adapters.unwrap_booster(model), wanted.tokenizer, inputs)
+    model, cutter, inputs = read_text_model(model, wanted.tokenizer, inputs)
     if cutter is None:
         adapters.check_inputs(model)
         model = adapters.select_outputs(model)

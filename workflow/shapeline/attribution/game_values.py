@@ -149,10 +149,8 @@ class ValueFile:
             return keys, values
         place = keys.get_indexer(others)
         known = place >= 0
-        if (
-            table.shape[1] != values.shape[1]
-            or (np.abs(table[known] - values[place[known]]) > allow_difference(values)).any()
-        ):
+        allowed = allow_difference(values)
+        if table.shape[1] != values.shape[1] or (np.abs(table[known] - values[place[known]]) > allowed).any():
             raise ShapelineError(
                 f"{WHERE}: cache: another process has written values of another game to {self.path}; name another file"
             )

@@ -152,13 +152,13 @@ class MergedDesigns:
 
 def merge_designs(designs: list[Design], d: int) -> MergedDesigns:
     """Merge designs, so that shared coalitions are evaluated once, and add both ends, even if no design has them."""
-    masks, columns = (
-        (designs[0].masks, [np.arange(designs[0].evaluations)]) if designs else (np.zeros((0, d), bool), [])
-    )
     if len(designs) > 1:
         masks = np.concatenate([design.masks for design in designs])
         first, inverse = find_unique_rows(masks)
         masks, columns = masks[first], np.split(inverse, np.cumsum([design.evaluations for design in designs])[:-1])
+    else:
+        masks = designs[0].masks if designs else np.zeros((0, d), bool)
+        columns = [np.arange(len(masks)) for _ in designs]
     with_ends, full, empty = _add_ends(masks)
     return MergedDesigns(designs, with_ends, columns, full, empty, len(masks))
 

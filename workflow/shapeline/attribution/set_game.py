@@ -176,9 +176,9 @@ class Values:
     def find_noise(self, limit: int | None) -> str:
         """Return a warning if a fast game gives other values in a second call, within a limit of all evaluations."""
         known, table = self._known[len(self._before) :], self._table[len(self._before) :]
-        room = len(known) if limit is None else max(0, limit - self.evaluations)
-        room = min(room, self.how.batch or room, int(CHECK_SECONDS / max(self.seconds, 1e-9)))
-        places = list(dict.fromkeys([len(known) // 2, 1, 0, len(known) - 1]))[:room]
+        most = len(known) if limit is None else max(0, limit - self.evaluations)
+        most = min(most, self.how.batch or most, int(CHECK_SECONDS / max(self.seconds, 1e-9)))
+        places = list(dict.fromkeys([len(known) // 2, 1, 0, len(known) - 1]))[:most]
         if self.file or self._failed or len(known) < 2 or not places:
             return ""
         masks, before = self._read_masks(known[places]), table[places]

@@ -109,9 +109,9 @@ def normalisation(source: str) -> dict[str, float | list[float]]:
     if not config.get("do_normalize", mean is not None):
         mean, deviation = 0.0, 1.0
     mean, deviation = ([one] * channels if isinstance(one, int | float) else one for one in (mean, deviation))
-    given = [each if isinstance(each, list) else () for each in (mean, deviation)]
-    numbers = [sum(isinstance(number, int | float) for number in each) for each in given]
-    if config.get("rescale_offset") or not {*map(len, given), *numbers} == {channels}:
+    lists = [each for each in (mean, deviation) if isinstance(each, list) and len(each) == channels]
+    are_numbers = all(isinstance(number, int | float) for each in lists for number in each)
+    if config.get("rescale_offset") or len(lists) < 2 or not are_numbers:
         raise ShapelineError(
             f"{file}: does not say how images of {channels} channel(s) are scaled (rescale_factor, and image_mean and "
             "image_std, one number per channel); add them"

@@ -443,8 +443,8 @@ def fit_effects(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.
 
 
 def widen(data: Data, plain: Fit, extended: Fit) -> Fit:
-    """Return the fit with a curve or terms, with variances between those with and without: residuals are smaller, but
-    more of them is main effects (a curve is approximate, the same pairs select the terms), increasingly with pairs."""
+    """Return the fit with a curve or terms, with variances between those of both: residuals are smaller, but hold more
+    main effects, as a curve is approximate and the same pairs select the terms; more so with more pairs."""
     m, d = data.shape[1:]
     ratio = np.maximum(plain.variance.mean(axis=1) / np.maximum(extended.variance.mean(axis=1), 1e-300), 1)
     return extended.scale(ratio ** (PLAIN_SHARE * max(1 - MIN_PLAIN_PAIRS * d / m, 0)))

@@ -79,9 +79,10 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
         return _fit_ends(d, budget, rng)
     remaining = budget - 2
     masks, weights, size = [], [], 1
-    while 2 * size <= d and math.comb(d, size) * (1 + (2 * size < d)) <= remaining * (
-        _compute_share(d, size) if size > 1 else 1
-    ):
+    while 2 * size <= d:
+        count = math.comb(d, size) * (1 if 2 * size == d else 2)  # of coalitions of this size and of d - size
+        if count > remaining * (_compute_share(d, size) if size > 1 else 1):
+            break
         coalitions = design.enumerate_size(d, size)
         masks.append(coalitions[coalitions[:, 0]] if 2 * size == d else coalitions)
         weights.append(np.full(len(masks[-1]), design.kernel_weight(d, size)))

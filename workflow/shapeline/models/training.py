@@ -90,7 +90,7 @@ def fit(
     For several labels, (n, labels) of 0 and 1, the loss is the binary cross-entropy of each; accuracy is then the mean
     over labels, and the card has the accuracy per label and the share of rows with all right. A regression minimises
     the mean squared error in units of the training targets' variance; the card has R² and RMSE instead of accuracies.
-    Among equally accurate epochs the lower loss decides. Equal seed, framework, device and threads give equal weights.
+    Of equal accuracies the lower validation loss decides. Equal seed, framework, device, threads give equal weights.
 
     dataset: inputs (n, *input_shape), numbers or token ids, labels (n,), split (n,) 0 train, 1 validation, 2 test.
     settings: replace the architecture's; key: their name in messages.

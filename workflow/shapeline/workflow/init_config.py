@@ -618,10 +618,8 @@ def _locate_path(path: Path) -> str:
 
 def _locate_model(model: str) -> str:
     """Return the path of a model for a configuration; a missing file unchanged."""
-    file, function = split_function(model) if names_function(model) else (model, None)
-    if not Path(file).exists():
-        return model
-    return _locate_path(Path(file)) + (f":{function}" if function is not None else "")
+    file = split_function(model)[0] if names_function(model) else model
+    return _locate_path(Path(file)) + model.removeprefix(file) if Path(file).exists() else model
 
 
 def _format_path(path: Path) -> str:

@@ -167,6 +167,8 @@ def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None
         axes.plot([average[first] - 0.04, average[last] + 0.04], [height] * 2, color=INK, linewidth=3.2)
     height = -0.85 - 0.34 * (len(groups) + 1)
     axes.plot([1, 1 + critical], [height] * 2, color=MIDDLE, linewidth=1.2, marker="|")
-    test = f"critical difference {critical:.2f}; all ranks equal: p {'= ' * (p >= 0.001)}{probability(p)} (Friedman)"
+    shown = probability(p)  # "< 0.001" or a number
+    equals = "" if shown.startswith("<") else "= "
+    test = f"critical difference {critical:.2f}; all ranks equal: p {equals}{shown} (Friedman)"
     axes.text(1 + critical + 0.15, height, test, va="center", fontsize=8.5, color=QUIET)
     return drawing

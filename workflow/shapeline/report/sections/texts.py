@@ -74,9 +74,9 @@ def words(
     """
     kind = "words long" if len(text_words) > MAX_LARGE else "words"
     scale = 1.0 if scores is None else _choose_limit(scores, limit)
-    spans = map(html.escape, text_words) if scores is None else _write_spans(text_words, scores, scale, unknown)
-    spans = list(spans)
-    spans[second or 0 : second or 0] = ['<br class="pair">'] * (second is not None)  # between sentences of a pair
+    spans = list(map(html.escape, text_words) if scores is None else _write_spans(text_words, scores, scale, unknown))
+    if second is not None:
+        spans.insert(second, '<br class="pair">')  # between the sentences of a pair
     if scores is None:
         return HTML(f'<p class="{kind}"><b>⚠ failed:</b> {" ".join(spans)}</p>')
     none = "the interval of every score includes 0" if unsure else "every score is 0"
