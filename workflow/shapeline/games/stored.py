@@ -74,7 +74,8 @@ class StoredGame:
             remedy = "give a file of shapiq's Game.save or Game.save_values"
             raise ShapelineError(f"StoredGame: {path} is not a game of shapiq ({reason}); {remedy}") from error
         if masks.shape[1:] != (n,):
-            raise ShapelineError(f"StoredGame: {path} has {n} players and coalitions of shape {masks.shape}")
+            shapes = f"{path} has {n} players and coalitions of shape {masks.shape}"
+            raise ShapelineError(f"StoredGame: {shapes}; give one row per coalition with one column per player")
         return cls(masks, values)
 
     def write(self, path: str | Path) -> None:
