@@ -20,7 +20,7 @@ from shapeline.attribution.game_values import WHERE
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, count_processes
 from shapeline.datasets import sources
-from shapeline.designs.design import check_choice, check_integer
+from shapeline.designs.design import check_choice, check_integer, count_evaluations
 from shapeline.errors import MethodFailure, ShapelineError, name_type, rename_place, reported_extras
 from shapeline.files import check_path
 from shapeline.games.features import Features
@@ -273,10 +273,16 @@ def _parse_methods(
     given = None
     if METHODS[settings["method"]].sampled:
         given = spend if evaluations is None else evaluations / features.d
-        given = choice.parse_stopping_rule(given) or given
+        given = choice.parse_stopping_rule(given) or _reserve_ends(settings["method"], given, features.d)
     parsed = parse(settings, [given])
     parsed.size(features, parsed.resolve_budget(features, parsed.budgets[-1]), seed)  # before any evaluation
     return parsed
+
+
+def _reserve_ends(method: str, budget: float, d: int) -> float:
+    """Return a budget per player without the ends that a method's coalitions lack: a call evaluates these too."""
+    spent, omitted = count_evaluations(budget, d), METHODS[method].omitted_ends
+    return (spent - omitted) / d if omitted and spent < 2 ** min(d, 62) else budget
 
 
 def _attribute_outputs(values: Values, parsed: MethodSettings, features: Features, count: int, seed: int) -> Record:
@@ -322,7 +328,8 @@ def _check_method(method: str, n: int, evaluations: int | None) -> None:
         able = ", ".join(name for name, one in METHODS.items() if one.is_design)
         raise ShapelineError(f"{WHERE}: {method} needs a model and its inputs; use one of {able}")
     minimum = METHODS[method].minimum if evaluations else None
-    if minimum and evaluations < (least := sources.resolve(minimum).function(n)):
+    least = min(sources.resolve(minimum).function(n) + METHODS[method].omitted_ends, 2 ** min(n, 62)) if minimum else 0
+    if least and evaluations < least:
         raise ShapelineError(
             f"{WHERE}: evaluations is {evaluations} and {method} needs {least} for {n} players; raise it"
         )

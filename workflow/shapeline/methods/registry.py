@@ -88,6 +88,7 @@ class Method:
     batch_estimator: str | None = None  # the same from masks and values of each instance
     multi_output_estimator: str | None = None  # the same for the outputs of one game, by one estimator
     distinct: Literal["coalitions", "permutations"] | None = None  # the budget counts distinct ones
+    omitted_ends: int = 0  # of the empty and the full coalition, how many its coalitions may lack
     exact: bool = False  # enumerates 2^d coalitions
     pairs: int | None = None  # maximum of features if it scores pairs too; scores add up only with these
     control: bool = False  # a baseline that other methods should beat
@@ -251,10 +252,12 @@ METHODS = Registry(
             "semivalues:unbiased_kernel_shap", efficient=True, distinct="coalitions"
         ),
         "stratified_svarm": _define_sampled("semivalues:stratified_svarm", distinct="coalitions"),
-        "owen_sampling": _define_sampled("semivalues:owen_sampling"),
-        "beta_shapley": _define_sampled("semivalues:beta_shapley", BetaShapley, minimum="semivalues:semivalue_minimum"),
+        "owen_sampling": _define_sampled("semivalues:owen_sampling", omitted_ends=2),
+        "beta_shapley": _define_sampled(
+            "semivalues:beta_shapley", BetaShapley, minimum="semivalues:semivalue_minimum", omitted_ends=2
+        ),
         "weighted_banzhaf": _define_sampled(
-            "semivalues:weighted_banzhaf", WeightedBanzhaf, minimum="semivalues:semivalue_minimum"
+            "semivalues:weighted_banzhaf", WeightedBanzhaf, minimum="semivalues:semivalue_minimum", omitted_ends=2
         ),
         "shapley_interactions": Method(
             "coalitions", "shapeline.designs.interactions:shapley_interactions", Interactions, exact=True, pairs=16
@@ -274,8 +277,8 @@ METHODS = Registry(
             batch_estimator="shapeline.designs.gaussian_interactions:read_stack",
             multi_output_estimator="shapeline.designs.gaussian_interactions:read_outputs",
         ),
-        "lime": _define_sampled("surrogate:lime", Lime, distinct="coalitions"),
-        "context_cite": _define_sampled("surrogate:context_cite", ContextCite),
+        "lime": _define_sampled("surrogate:lime", Lime, distinct="coalitions", omitted_ends=1),
+        "context_cite": _define_sampled("surrogate:context_cite", ContextCite, omitted_ends=2),
         "lime_input": Method(
             "coalitions",
             "shapeline.methods.labelled_points:lime_input",
