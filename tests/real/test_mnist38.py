@@ -1,6 +1,5 @@
 """The MNIST experiment of Chen et al. (2018) at full size, on the official files; takes minutes (make test-real)."""
 
-import itertools
 import json
 import time
 
@@ -25,15 +24,15 @@ def test_mnist38_at_the_papers_size(tmp_path, real_data):
     assert card["test_accuracy"] >= 0.995
     for folder in sorted((tmp_path / "results/mnist38/scores").iterdir()):
         rows = scores.read(folder)
-        assert len(rows) == 1000
+        assert len(rows) == (3000 if folder.name.endswith("@randomised") else 1000)  # three randomised models
         assert (rows["status"] == "ok").all()
         assert rows["evaluations"].max() <= 4 * 784
     table = pd.read_parquet(tmp_path / "results/mnist38/metrics/compared.parquet")
     areas = table[table["statistic"] == "deletion_auc"].set_index("method")
     # The paper's ordering where it holds, beyond the intervals: C-Shapley before KernelSHAP and Saliency before chance.
-    order = ["c_shapley_regression", "saliency", "kernel_shap", "random"]
-    for better, worse in itertools.pairwise(order):
-        assert areas["high"][better] < areas["low"][worse]
+    for middle in ("saliency", "kernel_shap"):
+        assert areas["high"]["c_shapley_regression"] < areas["low"][middle]
+        assert areas["high"][middle] < areas["low"]["random"]
     # And what the paper leaves out: a control of 785 evaluations, and DeepLIFT with two, are before them all.
     for cheap in ("occlusion", "deep_lift"):
         assert areas["high"][cheap] < areas["low"]["c_shapley_regression"]

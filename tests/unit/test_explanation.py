@@ -125,6 +125,15 @@ def test_a_model_of_arrays_receives_arrays_and_one_of_frames_frames():
     np.testing.assert_allclose(words.scores, [[0.5, 0], [0, 0], [0.5, 0]], atol=1e-7)
 
 
+def test_large_numbers_are_written_in_full():
+    rows = np.array([[20200131.0, 2.0], [0.5, 0.0], [0.0, 1.0]])
+    text = repr(
+        shapeline.explain(lambda rows: rows @ [0.01, 0.5] + 1e5, rows, background=rows[1:], value="prediction")[0]
+    )
+    assert "prediction 302,002, base value 100,000" in text and "20200131  " in text
+    assert "+202,001" in text and "+0.75" in text
+
+
 def test_texts_are_words_and_an_absent_one_is_deleted():
     texts = ["A great film.", "not bad, not   great"]
     found = shapeline.explain(opinion, texts, "shapley", target=1)

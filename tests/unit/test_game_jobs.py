@@ -8,6 +8,7 @@ import shapeline
 from shapeline import scores
 from shapeline.attribution import game_job, game_values, selection
 from shapeline.attribution.context import parse
+from shapeline.attribution.provenance import provenance
 from shapeline.config.validation import load
 from shapeline.errors import ShapelineError
 from tests.fixtures.games_of_files import GAME, by_definition
@@ -47,8 +48,11 @@ def table_of(seed: int, n: int, outputs: int = 1) -> np.ndarray:
 @pytest.mark.parametrize("store", ["", "rows"])
 def test_scores_of_a_game_are_those_of_the_definition_and_of_a_call(tmp_path, file, store):
     store = store and str(tmp_path / store)
-    exact = job_of(tmp_path, settings_of(file, "build", {"method": "shapley"}), "exact", store)
-    [row] = exact.explain_shard(0, 1, "fail", None).rows["scores"]
+    exact = job_of(tmp_path, asked := settings_of(file, "build", {"method": "shapley"}), "exact", store)
+    found = exact.explain_shard(0, 1, "fail", None)
+    [row], place = found.rows["scores"], {"experiment": "e", "label": "exact", "shard": "0 of 1"}
+    scores.write(path := tmp_path / "scores.parquet", found.rows, place | provenance(found.context, asked, "cpu"))
+    assert shapeline.Explanation.load(path).feature_names == tuple(f"player {letter}" for letter in "abcdef")
     np.testing.assert_allclose(row, by_definition(table_of(0, 6)[:, 0], 6), atol=1e-6)
     sampled = settings_of(file, "build", {"method": "gp_shapley"}, budget=5.0)
     rows = job_of(tmp_path, sampled, "gp_shapley", store).explain_shard(0, 1, "fail", None).rows

@@ -512,7 +512,7 @@ def test_progress_counts_evaluations():
         ({"player_names": ["a", "b"]}, "player_names has 2 names for 9 players"),
         ({"output_names": ["a", "b"]}, "output_names has 2 names for 1 outputs"),
         ({"method": "kernelshap"}, "Did you mean 'kernel_shap'?"),
-        ({"method": ["shapley"]}, "unknown method '['shapley']'"),
+        ({"method": ["shapley"]}, "method is a list; give the name of a method"),
         ({"game": lambda masks: [{}] * len(masks)}, "returned a list for masks of 1"),
         ({"method": "saliency"}, "saliency needs a model and its inputs; use one of"),
         ({"method": "kernel_shap", "size": 3}, "there is no parameter 'size'"),

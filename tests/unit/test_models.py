@@ -237,6 +237,8 @@ def test_wrapped_objects_and_functions():
     one_column = adapters.wrap(lambda rows: np.full(len(rows), 0.25))
     np.testing.assert_allclose(np.exp(one_column.log_probs(rows)), np.tile([0.75, 0.25], (4, 1)))
     assert adapters.wrap(forest) is forest
+    rounded = adapters.wrap(lambda rows: np.full((len(rows), 2), [-1.2e-7, 1 + 1.2e-7]))
+    np.testing.assert_allclose(np.exp(rounded.log_probs(rows)), np.tile([0, 1], (4, 1)), atol=2e-7)
     with pytest.raises(ShapelineError, match=r"values from 0 to 2, and probabilities are from 0 to 1"):
         adapters.wrap(lambda rows: rows + np.arange(3.0)).log_probs(rows)
     with pytest.raises(ShapelineError, match=r"gave shape \(2,\) for 4 rows"):

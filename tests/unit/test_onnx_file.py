@@ -19,7 +19,11 @@ def file(tmp_path):
     def write(weights=WEIGHTS, *last, shape=("rows", 2), kind=TensorProto.FLOAT, inputs=1, nodes=(), outputs=()):
         given = [helper.make_tensor_value_info(f"x{i}", kind, list(shape)) for i in range(inputs)]
         made = list(nodes) or [helper.make_node("MatMul", ["x0", "w"], ["y0"])]
-        made += [helper.make_node(name, [f"y{i}"], [f"y{i + 1}"]) for i, name in enumerate(last)]
+        made += [helper.make_node(name, [f"y{i}"], [f"y{i + 1}"]) for i, name in enumerate(last) if name != "Rounded"]
+        if "Rounded" in last:
+            small = numpy_helper.from_array(np.float32(1.2e-7), "small")
+            made += [helper.make_node("Constant", [], ["small"], value=small)]
+            made += [helper.make_node("Sub", [f"y{len(last) - 1}", "small"], [f"y{len(last)}"])]
         said = [*outputs, helper.make_tensor_value_info(f"y{len(last)}", TensorProto.FLOAT, None)]
         graph = helper.make_graph(made, "g", given, said, [numpy_helper.from_array(np.asarray(weights), "w")])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
@@ -51,6 +55,9 @@ def test_logits_and_probabilities_are_distinguished(file):
         network = opened(file(WEIGHTS, *last)).module
         assert network.last == told
         np.testing.assert_allclose(network(ROWS), expected, rtol=1e-5, atol=1e-7)
+    network = opened(file(WEIGHTS, "Softmax", "Rounded")).module  # below 0, as a forest's 1 - 1.0000001 is
+    assert network.last == "" and network(ROWS).min() < 0
+    np.testing.assert_allclose(network(ROWS), expected, rtol=1e-5, atol=2e-7)
     assert opened(file()).framework == "function" == registry.FRAMEWORKS[".onnx"]
 
 
@@ -97,6 +104,22 @@ def test_the_output_that_fits_the_classes_is_taken(file):
     nodes = [helper.make_node("Identity", ["x0"], ["z"]), helper.make_node("MatMul", ["x0", "w"], ["y0"])]
     path = file(nodes=nodes, outputs=[helper.make_tensor_value_info("z", 1, None)])
     np.testing.assert_allclose(opened(path).module.outputs(ROWS), ROWS @ WEIGHTS, rtol=1e-6)
+
+
+def test_labels_beside_the_scores_show_another_order_of_the_classes(file):
+    from onnx import helper, numpy_helper
+
+    nodes = [
+        helper.make_node("Constant", [], ["names"], value=numpy_helper.from_array(np.array([2, 0, 1]), "names")),
+        helper.make_node("MatMul", ["x0", "w"], ["y0"]),
+        helper.make_node("ArgMax", ["y0"], ["place"], axis=1, keepdims=0),
+        helper.make_node("Gather", ["names", "place"], ["label"]),
+    ]
+    path = file(nodes=nodes, outputs=[helper.make_tensor_value_info("label", 7, ["rows"])])
+    for same in (["2", "0", "1"], ["low", "middle", "high"]):
+        np.testing.assert_allclose(opened(path, classes=same).module.outputs(ROWS), ROWS @ WEIGHTS, rtol=1e-6)
+    with pytest.raises(ShapelineError, match="has its class 0 at place 1, and the dataset at 0"):
+        opened(path, classes=["0", "1", "2"])
 
 
 def test_rows_of_whole_numbers_are_not_cut(file):

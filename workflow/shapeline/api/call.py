@@ -124,7 +124,8 @@ def explain(
     >>> found.scores.round(6).tolist()
     [[2.0, 3.0, 3.0]]
     """
-    first = "gp_shapley" if method == choice.AUTO else method
+    is_auto = choice.is_auto(method, "explain")
+    first = "gp_shapley" if is_auto else method
     settings, spend, evaluations = choice.settle_spending("explain", first, parameters, budget, evaluations)
     seed = choice.seed_by(seed, random_state)
     wanted = CallOptions(
@@ -132,7 +133,7 @@ def explain(
     )
     with rename_place("engine", "explain"):
         case = build_case(model, inputs, wanted)
-        if method == choice.AUTO:
+        if is_auto:
             largest = max((own.d for own, _ in case.buckets), default=1)
             spent = choice.count_affordable(largest, spend, evaluations)
             settings = choice.check_entry(
@@ -229,7 +230,7 @@ def shapley_values(
     )
     spend = choice.check_spending(WHERE, budget, evaluations)
     chosen = method
-    if method == choice.AUTO:
+    if choice.is_auto(method, WHERE):
         choice.check_entry("gp_shapley", {}, spend, WHERE)
         spent = choice.count_affordable(n, spend, evaluations)
         chosen = choice.choose_method(n, spent, evaluations or choice.limit_exact(spend, spent))

@@ -28,6 +28,14 @@ def check_spending(where: str, budget: float | dict | None, evaluations: object)
     return BUDGET
 
 
+def is_auto(method: object, where: str) -> bool:
+    """Return whether the call chooses the method. Raises ShapelineError for what is not a name."""
+    if not isinstance(method, str):
+        remedy = "give the name of a method, and data by the name of their argument, as background=rows"
+        raise ShapelineError(f"{where}: method is {name_type(method)}; {remedy}")
+    return method == AUTO
+
+
 def settle_spending(
     where: str, method: str, parameters: dict, budget: float | dict | None, evaluations: int | None
 ) -> tuple[dict, float | dict, int | None]:

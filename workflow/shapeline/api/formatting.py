@@ -56,9 +56,10 @@ def _format_table(explanation) -> list[str]:
     wide = max(map(len, shown.index))
     lines = [f"  {'':<{wide}}" + "".join(f"  {name:>10}" for name in shown)]
     signs = ["" if index == 0 and not is_apart else "+" for index in range(shown.shape[1])]
-    formats = [f"{sign}{max(10, len(name))}.4g" for sign, name in zip(signs, shown, strict=True)]
+    widths = [max(10, len(name)) for name in shown]
     for name, row in zip(shown.index, round_noise(shown.to_numpy()), strict=True):
-        scores = "".join(f"  {score:>{form}}" for score, form in zip(row, formats, strict=True))
+        cells = [format_number(score, sign=sign) for score, sign in zip(row, signs, strict=True)]
+        scores = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         lines.append(f"  {name:<{wide}}{scores}")
     lines += _note_more(len(table) - len(shown), "feature")
     return lines + [f"  .summary() has the scores of all {len(names)}"] * (len(names) > MAX_COLUMNS)
@@ -146,7 +147,7 @@ def format_value(value: object) -> str:
         return "missing"
     if isinstance(value, pd.Timestamp) and value == value.normalize():
         value = value.strftime("%Y-%m-%d")
-    text = f"{value:.4g}" if isinstance(value, float | np.floating) else shorten_name(value)
+    text = format_number(value).replace(",", "") if isinstance(value, float | np.floating) else shorten_name(value)
     return text if len(text) <= MAX_WIDTH else f"{text[: MAX_WIDTH - 1]}…"
 
 
@@ -156,15 +157,21 @@ def round_noise(scores: np.ndarray) -> np.ndarray:
     return np.where(sizes < 1e-12 * sizes.max(initial=0), 0.0, scores)
 
 
+def format_number(value: float, digits: int = 4, sign: str = "") -> str:
+    """Return a number with this many significant digits, without a power of ten below a billion."""
+    is_whole = 10 ** min(digits, 3) <= abs(value) < 1e9
+    return f"{value:{sign}{',.0f' if is_whole else f'.{digits}g'}}"
+
+
 def format_title(explanation, index: int) -> str:
     """Return the name of an instance, its target, the value of the full input and the base value."""
-    full, empty = explanation.value_full[index], explanation.value_empty[index]
+    full, empty = (format_number(value[index]) for value in (explanation.value_full, explanation.value_empty))
     target = explanation.target_names[index]
     if explanation.about.value == GAME:
-        return f"{target} {full:.4g}, base value {empty:.4g} (no players)"
+        return f"{target} {full}, base value {empty} (no players)"
     of = "" if explanation.about.value == "prediction" else f" of class {target.removeprefix('class ')}"
     value = VALUES.get(explanation.about.value, "").partition(" (")[0] if of else ""
-    return f"instance {name_rows(explanation)[index]}: {value or 'prediction'} {full:.4g}{of}, base value {empty:.4g}"
+    return f"instance {name_rows(explanation)[index]}: {value or 'prediction'} {full}{of}, base value {empty}"
 
 
 def find_second(explanation, index: int) -> int | None:
@@ -185,8 +192,8 @@ def _format_one(explanation) -> list[str]:
     wide = max((len(names[index]) for index in order), default=0)
     lines = [f"  {format_title(explanation, 0)}"]
     for index in order:
-        within = "" if half is None or np.isnan(half[index]) else f" ± {half[index]:.2g}"
-        lines.append(f"  {names[index]:<{wide}}  {scores[index]:>+10.4g}{within}")
+        within = "" if half is None or np.isnan(half[index]) else f" ± {format_number(half[index], 2)}"
+        lines.append(f"  {names[index]:<{wide}}  {format_number(scores[index], sign='+'):>10}{within}")
     return lines + _note_more(len(names) - len(order), "feature")
 
 
@@ -194,7 +201,7 @@ def _format_row(explanation, index: int) -> str:
     names, scores, _ = explanation.of(index)
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:MAX_TOP]
     rounded = round_noise(scores)
-    top = ", ".join(f"{shorten_name(names[one])} {rounded[one]:+.2g}" for one in order)
+    top = ", ".join(f"{shorten_name(names[one])} {format_number(rounded[one], 2, '+')}" for one in order)
     return f"  {format_title(explanation, index)}; {top}"
 
 

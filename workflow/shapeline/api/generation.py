@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api import drawing
-from shapeline.api.choice import AUTO, BUDGET, check_entry, check_spending, choose_method, parse_stopping_rule
+from shapeline.api.choice import AUTO, BUDGET, check_entry, check_spending, choose_method, is_auto, parse_stopping_rule
 from shapeline.api.explanation import LEVEL
 from shapeline.designs.design import check_choice, check_integer, count_evaluations
 from shapeline.errors import ShapelineError, name_type, nearest, reported_extras
@@ -289,8 +289,9 @@ def explain_generation(
     model, tokenizer = _open(model, tokenizer)
     evaluations = EVALUATIONS if evaluations is None else evaluations
     _check_choices(removal, value, evaluations, max_tokens, seed, model)
-    if budget is not None or method == AUTO:
-        check_entry("gp_shapley", parameters if method == AUTO else {}, BUDGET if budget is None else budget, WHERE)
+    by_size = is_auto(method, WHERE)
+    if budget is not None or by_size:
+        check_entry("gp_shapley", parameters if by_size else {}, BUDGET if budget is None else budget, WHERE)
     chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
     if not isinstance(placeholder, str):
         raise ShapelineError(f"{WHERE}: placeholder is {placeholder!r}; give a text, or choose removal='delete'.")

@@ -86,9 +86,9 @@ class Job:
     device: str
     store: str = ""
 
-    def join(self, rows: pd.DataFrame, keys: list[str]) -> "Result":
-        """Return the result of a job without data."""
-        context = ExplanationContext(None, None, None, None, self.settings.game.features, device=self.device)
+    def join(self, rows: pd.DataFrame, keys: list[str], features: Features | None = None) -> "Result":
+        """Return the result of a job without data; features: what all instances share."""
+        context = ExplanationContext(None, None, features, None, self.settings.game.features, device=self.device)
         return Result(rows, context, keys)
 
 

@@ -194,15 +194,16 @@ class GameJob(Job):
     def explain_shard(self, index: int, count: int, on_error: str, progress: Callable) -> Result:
         """Return the rows of the method on all outputs of all games; arguments as in AttributionJob."""
         known = game_values.read_files(self.files.get("values", ()))
-        frames, keys = [], []
-        for game in build_games(self._source, self.device):
+        frames, keys, games = [], [], build_games(self._source, self.device)
+        for game in games:
             keys.append(value_key(game, self._source))
             values = _load(game, self._source, self.store, Evaluation(on_error=on_error, seconds=SLOW_SECONDS), known)
             with rename_place(WHERE, self._source.function):
                 frames += [self._build_rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
             log.info("%d coalitions, %d of them found", values.evaluations, values.reused)
         rows = pd.concat(frames, ignore_index=True).assign(training_seed=0, randomised_layers=None)
-        return self.join(rows.sort_values(scores.KEYS, ignore_index=True), keys)
+        shared = games[0].features if len({game.players for game in games}) == 1 else None
+        return self.join(rows.sort_values(scores.KEYS, ignore_index=True), keys, shared)
 
     def _build_rows(self, game: NamedGame, values: Values, repeat: int, on_error: str) -> pd.DataFrame:
         """Return the rows of one repeat; seconds include its evaluations and its estimator."""

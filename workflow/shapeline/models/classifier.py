@@ -32,6 +32,7 @@ PROBE_SCALES = (0.0, -1.0, 0.5, 3.0, -30.0, 30.0, -1e5, 1e5)  # factors of input
 # What was traced, exported or copied of a network, by network and then by purpose. Weights are compared or shared;
 # attributes and hooks are not, so each explanation compares a row (`keras_models.drop_if_changed`, `is_current`).
 PREPARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+ROUNDING = 1e-6  # by which probabilities may leave [0, 1]: 1 - 1.0000001, as forests in .onnx files give it
 OUTPUT_TOLERANCE = 1e-3  # of a network's probabilities: of their sum to 1, and of constant outputs
 
 
@@ -284,12 +285,13 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
         )
     if not probabilities.size:
         return probabilities
-    if probabilities.min() < 0 or probabilities.max() > 1 + 1e-6:
-        least, most = returned.min(), returned.max()
+    least, most = returned.min(), returned.max()
+    if least < -ROUNDING or most > 1 + ROUNDING:
         raise ShapelineError(
             f"model '{name}': gave values from {least:.3g} to {most:.3g}, and probabilities are from 0 to 1; for other "
             "numbers set value='prediction', and give a torch module itself in place of a function of it"
         )
+    probabilities = probabilities.clip(min=0) if least < 0 or most > 1 else probabilities
     sums = probabilities @ np.ones(probabilities.shape[1])  # a third of the time of a sum over few columns
     most = BFLOAT16_TOLERANCE if "bfloat16" in dtype else SUM_TOLERANCE
     wrong = abs(sums - 1) > most  # False for NaN, which makes a failed row
@@ -364,7 +366,7 @@ def detect_outputs(framework: ModuleType, module: Any, inputs: Any, name: str, b
 
 def classify_outputs(outputs: np.ndarray, name: str, linear: bool = False) -> str:
     """Return "logits" or "probabilities" for outputs (n, k) near and far from inputs; linear: of a linear layer."""
-    if not len(outputs) or outputs.min() < 0 or outputs.max() > 1 + OUTPUT_TOLERANCE:
+    if not len(outputs) or outputs.min() < -ROUNDING or outputs.max() > 1 + OUTPUT_TOLERANCE:
         return "logits"
     several = outputs.shape[1] > 1
     sums = several and _sums_to_one(outputs)
@@ -384,7 +386,7 @@ def _select_probabilities(outputs: np.ndarray | None) -> np.ndarray | None:
     if outputs is None:
         return None
     outputs = outputs[np.isfinite(outputs).all(1)]
-    return outputs if len(outputs) and outputs.min() >= 0 and outputs.max() <= 1 + OUTPUT_TOLERANCE else None
+    return outputs if len(outputs) and outputs.min() >= -ROUNDING and outputs.max() <= 1 + OUTPUT_TOLERANCE else None
 
 
 def _sums_to_one(outputs: np.ndarray) -> bool:

@@ -386,6 +386,7 @@ class LogProbabilities(keras.Model):
         if not tf.is_tensor(outputs) or outputs.shape.rank not in (1, 2):
             return outputs  # refused by `check_outputs`
         outputs = outputs[:, None] if outputs.shape.rank == 1 else outputs
+        outputs = tf.clip_by_value(outputs, 0.0, 1.0)  # rounding may leave the range
         if self.task == "multilabel":
             return tf.math.log(outputs) - tf.math.log1p(-outputs)
         if outputs.shape[1] == 1:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.models.adapters import ORDERS, check_n_outputs, find_order, refuse_categories
 from shapeline.models.classifier import call, classify_outputs
@@ -64,6 +65,8 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
     check_n_outputs(source, count, known, task)
     if task == "regression":
         return network
+    if task == "classification" and count > 1:
+        _check_labels(source, network, np.concatenate(noise), known["classes"])
     kind = known.get("outputs") or classify_outputs(outputs, source)
     if count == 2 and "outputs" not in known and outputs.any() and (outputs[:, 0] == -outputs[:, 1]).all():
         raise ShapelineError(
@@ -72,6 +75,25 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
     last = "" if kind == "probabilities" else "sigmoid" if count == 1 else "softmax"
     log.info("%s: its outputs are taken for %s", source, kind)
     return Network(content, session, dtype, order, network.output, last)
+
+
+def _check_labels(source: str, network: Network, rows: np.ndarray, classes: list[str]) -> None:
+    """Raise ShapelineError if labels, a converted classifier's other output, tell of another order of the classes."""
+    kinds = ("tensor(string)", "tensor(int64)")
+    named = [each.name for each in network.session.get_outputs() if each.type in kinds and len(each.shape) == 1]
+    if len(named) != 1:
+        return
+    [labels] = _run(network.session, named, ORDERS[network.order](rows), network.dtype)
+    places = zip(labels.tolist(), network.outputs(rows).argmax(axis=1).tolist(), strict=True)
+    found = sorted({(class_name(label), place) for label, place in places})
+    if min(map(len, map(set, zip(*found, strict=True)))) < max(2, len(found)):
+        return  # an SVC's labels may be other classes than the most probable ones
+    for label, place in found:
+        if label in classes and classes.index(label) != place:
+            raise ShapelineError(
+                f"models: {source} has its class {label} at place {place}, and the dataset at {classes.index(label)} "
+                f"({', '.join(classes)}, from 0); set the dataset's classes in the file's order"
+            )
 
 
 def read_input(source: str, content: bytes) -> tuple[tuple[int | str | None, ...], bool]:

@@ -405,7 +405,7 @@ class LogProbabilities(Wrapper):
         outputs = self.network(rows)
         if not isinstance(outputs, torch.Tensor) or outputs.ndim not in (1, 2):
             return outputs  # refused by `check_outputs`
-        outputs = outputs[:, None] if outputs.ndim == 1 else outputs
+        outputs = (outputs[:, None] if outputs.ndim == 1 else outputs).clamp(0, 1)  # rounding may leave the range
         if self.setting == "multilabel":
             return torch.log(outputs) - torch.log1p(-outputs)
         if outputs.shape[1] == 1:
