@@ -598,6 +598,7 @@ def test_a_custom_method_in_one_call(root):
             r"own.py:make': KeyError: 'weights' \(own.py, line 4\); correct the",
         ),
         ("def make(d)\n", r"own.py:make': SyntaxError: expected ':' \(own.py, line 3\); correct the file"),
+        ("import sys\nsys.exit(2)\n", r"own.py:make': SystemExit: 2 \(own.py, line .\); run what ends the program un"),
     ],
 )
 def test_a_custom_function_must_return_a_design(tmp_path, text, said):

@@ -70,10 +70,13 @@ def report_user_code(where: str) -> Iterator[None]:
     """Raise a ShapelineError of one line for an exception of a user's code; its cause has the traceback."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, ShapelineError) or is_out_of_memory(error):
             raise
-        raise ShapelineError(f"{where}: {describe_exception(error)}; correct the file") from error
+        remedy = "correct the file"
+        if isinstance(error, SystemExit):  # of a script that reads arguments as it is imported
+            remedy = "run what ends the program under if __name__ == '__main__' alone"
+        raise ShapelineError(f"{where}: {describe_exception(error)}; {remedy}") from error
 
 
 def user_function(text: str) -> Callable:
