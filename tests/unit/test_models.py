@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from torch import nn
 
 import shapeline
@@ -239,10 +242,51 @@ def test_wrapped_objects_and_functions():
     assert adapters.wrap(forest) is forest
     rounded = adapters.wrap(lambda rows: np.full((len(rows), 2), [-1.2e-7, 1 + 1.2e-7]))
     np.testing.assert_allclose(np.exp(rounded.log_probs(rows)), np.tile([0, 1], (4, 1)), atol=2e-7)
+    squeezed = adapters.wrap(lambda rows: np.squeeze(Forest().predict_proba(rows)))
+    np.testing.assert_allclose(np.exp(squeezed.log_probs(rows[:1])), [[0.5, 0.5, 0.0]])
+    number = adapters.wrap(lambda rows: np.squeeze(np.ones(len(rows))), "regression")
+    np.testing.assert_array_equal(number.predict(rows[:1]), [1.0])
     with pytest.raises(ShapelineError, match=r"values from 0 to 2, and probabilities are from 0 to 1"):
         adapters.wrap(lambda rows: rows + np.arange(3.0)).log_probs(rows)
     with pytest.raises(ShapelineError, match=r"gave shape \(2,\) for 4 rows"):
         adapters.wrap(lambda rows: rows[:2, 0]).log_probs(rows)
+
+
+class Network(RegressorMixin, BaseEstimator, Forest):
+    """As skorch's regressors are."""
+
+    classes_ = None
+
+    def fit(self, rows, targets=None):
+        self.fitted_ = True
+        return self
+
+    def predict(self, rows):
+        return 3 * rows[:, :1]
+
+
+def test_what_an_estimator_says_of_itself_decides_that_it_predicts_numbers():
+    rows = np.arange(12.0).reshape(4, 3)
+    for model in (Network(), make_pipeline(FunctionTransformer(), Network()).fit(rows)):
+        found = shapeline.explain(model, rows[:1], "shapley", background=rows[1:2])
+        np.testing.assert_allclose(found.scores, [[-9.0, 0, 0]], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "is_reported"),
+    [([0, 1], True), ([0.0, 1.0], True), ([True, False], True), ([0.0, 3.0], False), ([0.5, 1.0], False)],
+)
+def test_a_model_that_predicts_labels_is_reported(outputs, is_reported, caplog):
+    class Labels:
+        def predict(self, rows):
+            return np.array(outputs)[(rows[:, 0] > 1).astype(int)]
+
+    rows = np.arange(12.0).reshape(4, 3)
+    shapeline.explain(Labels(), rows, "shapley", background=rows)
+    assert ("if these are labels of classes, give" in caplog.text) == is_reported
+    caplog.clear()
+    shapeline.explain(Labels(), rows, "shapley", background=rows, value="prediction")
+    assert not caplog.text
 
 
 def test_log_probs_of_a_wrapped_module_uses_evaluation_mode():

@@ -155,6 +155,7 @@ def change(**columns):
         (change(sold=lambda t: np.arange(60)), {}, "60 different numbers in 60 rows; set task: regression"),
         (None, {"task": "regression"}, "holds no numbers"),
         (lambda t: t.head(0), {}, "holds a header and no rows"),
+        (lambda t: pd.concat({"a": t}, axis=1), {"suffix": "parquet", "target": "('a', 'sold')"}, "names of 2 levels"),
     ],
 )
 def test_mistakes_in_a_table_are_one_line(prepared, table, edit, entry, said):
@@ -210,6 +211,16 @@ def test_classes_are_matched_by_name_in_any_order_and_type(prepared, table, tmp_
     assert list(fitted.classes_) == ["10", "9"]
     found = np.exp(opened(fitted, data, tmp_path).log_probs(data.inputs))
     np.testing.assert_allclose(found, fitted.predict_proba(table[COLUMNS])[:, ::-1], atol=1e-6)
+
+
+def test_outputs_in_another_order_of_the_classes_are_reported(prepared, table, tmp_path, caplog):
+    data = prepared(table=pd.concat([table] * 3, ignore_index=True))
+    for order, is_other in (("", False), ("[:, ::-1]", True)):
+        text = "def model(rows):\n    p = (rows['size'] > 76) * 0.8 + 0.1\n    return np.stack([1 - p, p], 1)" + order
+        model, own = storage.fit_rows(architectures.for_dataset(function_in(tmp_path, text), data.card), data)
+        card = architectures.measure_card(model, own)
+        assert (card["test_accuracy"] < 0.5) == is_other
+        assert ("if its outputs are those of yes, no, in this order" in caplog.text) == is_other
 
 
 def test_coalitions_are_frames_whose_absent_columns_are_the_references(prepared, table, tmp_path):

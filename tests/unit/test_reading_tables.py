@@ -181,6 +181,7 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
             {},
             "the classes 'no' and 'no ', which differ in spaces alone; set trim",
         ),
+        ("x,y\n1,\u00e9\n2,e\u0301\n".encode(), {}, "which look the same; rename one"),
         (written().replace(b"-999", b"?"), {}, "set na_values: ['?'] if they stand for missing cells, or list"),
         (written().replace(b"no", b"?"), {"target": "x", "task": "regression", "columns": ["kind"]}, None),
         (written().replace(b"-999", b"?"), {"target": "x", "task": "regression"}, "('?', first in row 2, from 0)"),

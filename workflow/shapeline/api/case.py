@@ -14,7 +14,7 @@ from shapeline.api.choice import parse_stopping_rule
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import show_progress
 from shapeline.api.inputs import Inputs
-from shapeline.api.targets import choose_targets, name_classes, query_outputs
+from shapeline.api.targets import choose_targets, name_classes, query_outputs, report_labels
 from shapeline.api.texts import ABSENT, describe_removal, read_text_model
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
@@ -169,6 +169,8 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
         column = _find_text_column(inputs)
         error.args = (f"{error}; for a model of texts give inputs[{column!r}]" if column is not None else str(error),)
         raise
+    if wanted.value is None and not adapters.is_regressor(model):
+        report_labels(classifier, given.inputs, predictions)
     targets, positions = choose_targets(classifier, predictions, wanted.target, classes, wanted.y)
     given, baseline, described = settle_mean(classifier, given, baseline, described)
     classifier, rounded_baseline = fit_reference(classifier, given.inputs, baseline)

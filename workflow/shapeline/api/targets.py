@@ -1,5 +1,6 @@
 """The explained class of each input, by number or by name."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,11 @@ from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.memory import is_out_of_memory
 from shapeline.metrics.provenance import TOLERANCE
 from shapeline.models.adapters import find_classes, find_owner, takes_image
-from shapeline.models.classifier import Classifier, ModelFailure
+from shapeline.models.classifier import Classifier, ModelFailure, detach
 
+log = logging.getLogger(__name__)
+
+MAX_LABELS = 20  # of a model that predicts labels; counts have more values
 REPEATED_ROWS = 4  # evaluated twice, to check that the model is deterministic
 MAX_ROWS = 200  # evaluated one by one to find the row on which a model fails
 WORDS = ("predicted", "true", "each")
@@ -137,6 +141,23 @@ def query_outputs(
         )
     _check_same(classifier, *(answers if classifier.task == "regression" else np.exp(answers) for answers in twice))
     return predictions
+
+
+def report_labels(classifier: Classifier, inputs: np.ndarray, predictions: np.ndarray) -> None:
+    """Warn if the predictions (n, 1) of a model that does not say what it predicts look like labels of classes."""
+    if classifier.task != "regression" or classifier.framework != "function":
+        return
+    values = np.unique(predictions)
+    if len(values) > MAX_LABELS or not (values == np.rint(values)).all():
+        return
+    is_whole = np.asarray(detach(classifier.module(inputs[:REPEATED_ROWS].copy()))).dtype.kind in "biu"
+    if is_whole or any(np.array_equal(values, labels) for labels in ((0, 1), (-1, 1))):
+        log.warning(
+            "explain: model '%s' predicts whole numbers alone (%s); if these are labels of classes, give a function of "
+            "their probabilities, such as model.predict_proba, and otherwise value='prediction'",
+            classifier.architecture,
+            ", ".join(f"{value:g}" for value in values),
+        )
 
 
 def _fails(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> bool:

@@ -111,6 +111,8 @@ def _select_classes(
     names = content["class_names"]
     chosen = choose_classes(dataset.source, names, dataset.classes)
     kept_names = [names[index] for index in chosen]
+    if chosen != sorted(chosen):
+        content["source_classes"] = [names[index] for index in sorted(chosen)]
     if labels.ndim == 2:
         return kept_names, every, labels[:, chosen]
     relabelled = np.full(len(names), -1, np.int64)
@@ -139,8 +141,8 @@ def _describe_inputs(
     described = {"task": content["task"]} if is_fixed else {}
     described |= {
         key: content[key]
-        for key in ("notes", "categorical", "categories", "columns", "missing", "array")
-        if content[key]
+        for key in ("notes", "categorical", "categories", "columns", "missing", "array", "source_classes")
+        if content.get(key)
     }
     if not content["has_channels"]:  # the layout of the reader, which a function expects
         described["has_channels"] = False

@@ -6,6 +6,7 @@ A table becomes numbers, and codes of other columns; the card's `columns` descri
 import json
 import math
 import re
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +160,11 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
         table = pd.read_parquet(path)
     except (OSError, ValueError, TypeError, NotImplementedError) as error:  # arrow's own errors are these
         raise _explain_failure(path, error) from error
+    if table.columns.nlevels > 1:
+        raise ShapelineError(
+            f"{path}: its columns have names of {table.columns.nlevels} levels; join them before writing, by "
+            "table.columns = table.columns.map('_'.join)."
+        )
     table = table.rename(columns=str).reset_index(drop=True)
     csv_file.refuse_repeated(f"{path}, header", list(table))
     return table
@@ -212,10 +218,11 @@ def read_numbers(path: Path, target: str, values: "pd.Series", form: CsvFormat) 
 def _refuse_spaces(path: Path, target: str, names: list[str]) -> None:
     known: dict[str, str] = {}
     for name in names:
-        if (other := known.setdefault(name.strip(), name)) != name:
+        if (other := known.setdefault(unicodedata.normalize("NFC", name.strip()), name)) != name:
+            is_same = other.strip() != name.strip()  # the same letters in another encoding of accents
+            problem = "look the same; rename" if is_same else "differ in spaces alone; set trim: true, or rename"
             raise ShapelineError(
-                f"{path}: the target '{target}' has the classes {other!r} and {name!r}, which differ in spaces alone; "
-                "set trim: true, or rename one."
+                f"{path}: the target '{target}' has the classes {other!r} and {name!r}, which {problem} one."
             )
 
 

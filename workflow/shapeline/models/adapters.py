@@ -238,7 +238,18 @@ def _is_regression(model: Any) -> bool:
     owner = find_owner(model)
     if owner is not model:
         return getattr(model, "__name__", "") == "predict" and find_classes(owner) is None
+    if is_regressor(model):  # skorch's have a predict_proba too
+        return find_classes(model) is None
     return hasattr(model, "predict") and not hasattr(model, "predict_proba") and find_classes(model) is None
+
+
+def is_regressor(model: Any) -> bool:
+    """Return whether an estimator, or that of a bound method, says itself that it predicts numbers."""
+    owner, base = find_owner(model), sys.modules.get("sklearn.base")
+    try:
+        return base is not None and hasattr(owner, "get_params") and base.is_regressor(owner)
+    except (AttributeError, TypeError):  # of an estimator of an older interface
+        return False
 
 
 def check_inputs(model: Any) -> None:

@@ -214,6 +214,7 @@ def _list_sizes(builder: Callable[..., Any]) -> dict[str, Any]:
     return {name: parameter.default for name, parameter in inspect.signature(builder).parameters.items()}
 
 
+MIN_GAIN = 3  # standard deviations by which rows are predicted better with the classes in another order
 PACKAGES = {"function": ("scikit-learn", "skops"), "tensorflow": ("tensorflow", "keras"), "torch": ("torch",)}
 UNTRAINED = "none: the model came ready, and which rows it was made from is not known here"
 FITTED = "by `shapeline init`, on the training rows"
@@ -241,6 +242,7 @@ def load_ready(settings: Mapping[str, Any] | JobModel, card: dict[str, Any]) -> 
         **({"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}),
         "trusted": sorted(entry.trusted_types or ()),
         **({"outputs": entry.outputs} if entry.outputs else {}),
+        **({"source_classes": card["source_classes"]} if "source_classes" in card else {}),
     }
     classifier = _load_file(source, kind, path.read_bytes(), known, card.get("task") or "classification")
     classifier.vocabulary_digest = card.get("vocabulary_digest")  # the documents are cut for it, so they are its own
@@ -311,7 +313,28 @@ def _measure_scores(classifier: Classifier, dataset: Dataset, rows: np.ndarray) 
         rmse = float(np.sqrt(((predicted - labels) ** 2).mean()))
         return {"r2": r_squared(predicted, labels), "rmse": rmse}
     right = predicted == labels
+    if classifier.task == TASK:
+        _report_other_order(classifier, predicted, labels, dataset.card["classes"])
     return {"accuracy": float(right.mean()), **(label_scores(right, dataset.card) if right.ndim == 2 else {})}
+
+
+def _report_other_order(classifier: Classifier, predicted: np.ndarray, labels: np.ndarray, classes: list[str]) -> None:
+    """Warn if the predicted classes (n,) fit the labels far better with the classes in another order."""
+    from scipy.optimize import linear_sum_assignment
+
+    counts = np.zeros((len(classes), len(classes)))
+    np.add.at(counts, (predicted, labels), 1)
+    _, order = linear_sum_assignment(counts, maximize=True)
+    right, other = predicted == labels, order[predicted] == labels
+    gained, lost = (other & ~right).sum(), (right & ~other).sum()
+    is_reliable = len(labels) >= 5 * len(classes) and other.mean() > 0.5  # of few rows some order fits by chance
+    if is_reliable and gained - lost > MIN_GAIN * np.sqrt(gained + lost):
+        log.warning(
+            "model '%s': %.0f %% of %d rows are predicted right, and %.0f %% if its outputs are those of %s, in this "
+            "order; check that it numbers the classes as the dataset does: %s",
+            *(classifier.architecture, 100 * right.mean(), len(labels), 100 * other.mean()),
+            *(", ".join(classes[number] for number in order), ", ".join(classes)),
+        )
 
 
 BLOCK = re.compile(r"(.*?(?:\.\d+|embeddings))\.")  # of a transformer, in the names of its layers

@@ -182,7 +182,7 @@ def backend(framework: str) -> ModuleType:
 def function_predictions(function: Callable[[np.ndarray], Any], inputs: np.ndarray, name: str) -> np.ndarray:
     """Return a function's predictions (n, 1) float64. Raises ShapelineError for another shape."""
     predictions, _ = _call_for_numbers(function, inputs, name)
-    if predictions.shape not in ((len(inputs),), (len(inputs), 1)):
+    if predictions.shape not in ((len(inputs),), (len(inputs), 1)) and (len(inputs), predictions.size) != (1, 1):
         raise reject_predictions(name, len(inputs), f"shape {predictions.shape}")
     return predictions.reshape(-1, 1)
 
@@ -219,8 +219,10 @@ def _call_for_numbers(function: Callable, inputs: np.ndarray, name: str) -> tupl
             raise TypeError("nothing was returned" if returned is None else "they are complex")
         array = array.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
+        remedy = "the probabilities of classes, as of model.predict_proba" if "string" in str(error) else "numbers"
+        given = type(returned).__name__
         raise ShapelineError(
-            f"model '{name}': gave {type(returned).__name__}, no array of numbers ({error}); return an array of numbers"
+            f"model '{name}': gave {given}, no array of numbers ({error}); return an array of {remedy}"
         ) from error
     return array.filled(np.nan) if np.ma.isMaskedArray(array) else array, dtype
 
@@ -273,7 +275,9 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
     """Return a function's probabilities (n, classes) float64. Raises ShapelineError for a wrong shape, range or sum."""
     probabilities, dtype = _call_for_numbers(function, inputs, name)
     shape = probabilities.shape
-    if probabilities.ndim == 2 and shape[1] == 1:
+    if len(inputs) == 1 and probabilities.ndim < 2 and probabilities.size:  # as numpy.squeeze leaves a single row
+        probabilities = probabilities.reshape(1, -1)
+    if probabilities.ndim == 2 and probabilities.shape[1] == 1:
         probabilities = probabilities[:, 0]
     returned = probabilities
     if probabilities.ndim == 1:
@@ -289,7 +293,7 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
     if least < -ROUNDING or most > 1 + ROUNDING:
         raise ShapelineError(
             f"model '{name}': gave values from {least:.3g} to {most:.3g}, and probabilities are from 0 to 1; for other "
-            "numbers set value='prediction', and give a torch module itself in place of a function of it"
+            "numbers give a function of rows with value='prediction', and a torch module itself instead of a function"
         )
     probabilities = probabilities.clip(min=0) if least < 0 or most > 1 else probabilities
     sums = probabilities @ np.ones(probabilities.shape[1])  # a third of the time of a sum over few columns

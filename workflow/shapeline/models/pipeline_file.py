@@ -223,7 +223,8 @@ def _load_trees(source: str, content: bytes, known: dict[str, Any], task: str) -
         raise ShapelineError(f"models: {source} holds {what}; {remedy}, or give another file")
     if classes is None:
         return Pipeline(content, known["columns"], estimator, estimator.predict)
-    order, ask = _order_classes(source, classes, known["classes"], by_number=True), find_probabilities(estimator)
+    numbered = known.get("source_classes", known["classes"])
+    order, ask = _order_classes(source, classes, known["classes"], numbered), find_probabilities(estimator)
     return Pipeline(content, known["columns"], estimator, lambda rows: ask(rows)[:, order], order)
 
 
@@ -279,12 +280,20 @@ def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:
     refuse_categories(source, coded)
 
 
-def _order_classes(source: str, labels: Any, classes: list[str], by_number: bool = False) -> list[int]:
-    """Return the model's number of each class of the dataset: by name, or by_number where the model has numbers."""
+def _order_classes(source: str, labels: Any, classes: list[str], numbered: Sequence[str] = ()) -> list[int]:
+    """Return the model's number of each class of the dataset: by name, or as `numbered` where its classes are numbers.
+
+    numbered: the classes in the order of the dataset's source, by which the trees of a file number them.
+    """
     names = [class_name(label) for label in labels]
     if sorted(names) == sorted(classes):
         return [names.index(name) for name in classes]
-    if by_number and names == [str(number) for number in range(len(classes))]:
+    if numbered and names == [str(number) for number in range(len(classes))]:
+        if list(numbered) != classes:
+            raise ShapelineError(
+                f"models: {source} numbers its classes, and the dataset's 'classes' has another order than its file; "
+                f"write classes: [{', '.join(numbered)}], or leave it out"
+            )
         log.info("%s: its classes are numbers, taken in the order of %s", source, ", ".join(classes))
         return list(range(len(classes)))
     raise ShapelineError(
