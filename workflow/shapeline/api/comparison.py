@@ -92,7 +92,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         return "\n".join(
-            [self.titled_table.to_string(float_format="{:.4g}".format, na_rep="–"), "", *self.list_findings()]
+            [self.titled_table.to_string(float_format=formatting.format_number, na_rep="–"), "", *self.list_findings()]
         )
 
     def _repr_html_(self) -> str:
