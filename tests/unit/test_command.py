@@ -365,6 +365,7 @@ def test_keys_of_a_table_are_options_of_init(tmp_path, monkeypatch, capsys):
         ("none.csv", None, "file not found"),
         ("model.onnx", None, "file not found"),
         ("model.txt", None, "no folder of images or of a model"),
+        ("players.py:build", None, "for a game write an experiment"),
         ("classes.csv", "lable", "no column 'lable'"),
         (".", None, "one folder per class"),
         ("reviews", None, "write the texts into a CSV file"),

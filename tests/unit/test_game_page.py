@@ -19,6 +19,8 @@ def test_scores_have_a_row_per_player_and_an_interval_per_method():
     assert [text.get_text() for text in axes.get_yticklabels()] == ["x", "y"]
     whiskers = axes.containers[0][2][0].get_segments()
     np.testing.assert_allclose(np.array(whiskers)[:, :, 0], [[3 - 0.98, 3 + 0.98], [-1.196, -0.804]])
+    first, second = (container[0].get_ydata() for container in axes.containers)
+    assert (second - first).max() < (first[1] - second[0]) / 2, "a dot is closer to another player's"
 
 
 def test_convergence_plots_known_values():
@@ -27,6 +29,8 @@ def test_convergence_plots_known_values():
     [axes] = games.convergence(frame, styles(ENTRIES), "nats").axes
     assert [line.get_label() for line in axes.lines] == ["a, predicted", "b, actual"]
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), [0.4, 0.2])
+    axes.figure.canvas.draw()
+    assert {"0.2", "0.3", "0.4"} <= {tick.get_text() for tick in axes.get_yticklabels()}, "powers of ten only"
     assert games.convergence(frame.assign(predicted=np.nan, actual=np.nan), styles(ENTRIES), "nats") is None
 
 

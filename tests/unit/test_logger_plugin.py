@@ -164,6 +164,9 @@ def test_a_dry_run_lists_by_rule_and_method(shown):
         for entry in ("exact", "lime"):
             words = {"experiment": "digits", "method": entry, "shard": shard, "shards": "2"}
             begin(shown, 1, "attribute", wildcards=words)
+    for index, shard in ((0, 0), (1, 0), (1, 1)):
+        words = {"experiment": "groups", "method": "until", "round": str(index), "shard": str(shard), "shards": "2"}
+        begin(shown, 1, "evaluate_game", wildcards=words)
     begin(shown, 2, "measure", wildcards={"experiment": "digits", "method": "lime"})
     begin(shown, 3, "compare", wildcards={"experiment": "digits"})
     begin(shown, 4, "render_index", output=["results/reports/index.html"], wildcards={})
@@ -173,6 +176,8 @@ def test_a_dry_run_lists_by_rule_and_method(shown):
     assert shown.lines() == [
         "attribute (4)",
         "  digits: exact in 2 shards, lime in 2 shards",
+        "evaluate_game (3)",
+        "  groups: until, until round 2 in 2 shards",
         "measure (1)",
         "  digits: lime",
         "compare (1)",
@@ -192,12 +197,12 @@ def test_a_terminal_has_one_line_of_progress(shown):
     begin(shown, 1, "attribute")
     shown.event("job_finished", job_id=1)
     shown.handler.seconds["attribute"] = [20.0]
-    begin(shown, 2, "attribute")
+    begin(shown, 2, "attribute", wildcards={"experiment": "digits", "method": "exact", "shard": "0", "shards": "2"})
     with open("2.log", "w") as file:
         file.write("10:00 5/20 instances, 30 evaluations/s, 3 s left\n")
     shown.handler.write_progress()
     line = shown.screen.getvalue().rpartition(plugin.CLEAR_LINE)[2]
-    assert line == "1/4 jobs, 25%, 60 s left, attribute digits exact 25%"
+    assert line == "1/4 jobs, 25%, 60 s left, attribute digits exact shard 1 of 2 25%"
 
 
 def test_seconds_left_are_those_of_the_rule_or_of_all_shared_by_the_jobs_at_a_time(shown):

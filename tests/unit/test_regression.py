@@ -351,5 +351,6 @@ def test_pages_report_r_squared_instead_of_accuracy(monkeypatch):
         "rows": 5,
     }
     monkeypatch.setattr(index.findings, "headline", lambda _: entry)
-    result = SimpleNamespace(experiment="one", d=3, scores={}, entries={}, dataset_card={}, model_card={})
+    empty = {key: {} for key in ("scores", "entries", "dataset_card", "model_card", "settings")}
+    result = SimpleNamespace(experiment="one", d=3, **empty)
     assert "model R² 0.46" in index.cards([result], {"one": []}).data

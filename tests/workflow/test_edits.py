@@ -223,7 +223,7 @@ def rules_run(done) -> Counter:
     return Counter(re.findall(r"^(?:local)?rule ([\w-]+):", done.stderr, re.M))
 
 
-COMPUTED = re.compile(r" (?:rows of )?(\S+): (\d+) (?:rows )?computed, (\d+) found$", re.M)
+COMPUTED = re.compile(r" (?:rows of )?(\S+): (\d+) (?:rows )?computed, (\d+) reused$", re.M)
 
 
 def computed_rows(checkout, since: float) -> dict[str, list[int]]:

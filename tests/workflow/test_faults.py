@@ -158,7 +158,7 @@ def test_a_killed_worker_loses_the_rows_of_its_last_seconds_alone(fresh):
     assert process.wait(timeout=60)
     fresh.snakemake("scores", "--cores", "1")
     log = (fresh.path / "results/logs/attribute/tiny/exact/0-of-1.log").read_text()
-    computed, found = map(int, re.search(r": (\d+) computed, (\d+) found", log).groups())
+    computed, found = map(int, re.search(r": (\d+) computed, (\d+) reused", log).groups())
     assert computed + found == 12 and found and computed
     assert len(scores.read(fresh.path / SHARDS)) == 12
 
@@ -214,7 +214,7 @@ def test_an_interrupted_rerun_keeps_every_row_and_the_same_command_finishes(done
     done.snakemake(*command[1:])
     assert_as_undisturbed(done, undisturbed)
     logs = [log.read_text() for log in (done.path / "results/logs/attribute/tiny/exact").iterdir()]
-    assert len(logs) == 5 and all(": 0 computed, 1 found\n" in log for log in logs)
+    assert len(logs) == 5 and all(": 0 computed, 1 reused\n" in log for log in logs)
 
 
 @contextmanager

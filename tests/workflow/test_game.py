@@ -51,7 +51,7 @@ def test_a_game_is_evaluated_in_shares_and_resumed(fresh):
     page = (fresh.path / "results/reports/groups.html").read_text()
     for part in ("Exact Shapley values by exact", "player a", "Convergence", "Interactions", "By pairs"):
         assert part in page, part
-    assert "groups" in (fresh.path / "results/reports/index.html").read_text()
+    assert "Exact Shapley values" in (fresh.path / "results/reports/index.html").read_text()
 
     edited = {**PLAN, "experiments": {"groups": {**PLAN["experiments"]["groups"]}}}
     edited["experiments"]["groups"]["methods"] = {

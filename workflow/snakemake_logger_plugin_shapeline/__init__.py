@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
@@ -112,7 +113,8 @@ class LogHandler(LogHandlerBase):
         if self.common_settings.dryrun:
             self.list_job(record)
             return
-        name = " ".join([record.rule_name, *map(str, record.wildcards.values())])
+        shard = describe_shard(record.wildcards)
+        name = " ".join(filter(None, [record.rule_name, describe_wildcards(record.wildcards), shard]))
         job = RunningJob(record.rule_name, name, [*record.output], [*record.log], time.monotonic())
         self.running[record.jobid] = job
         self.slots = max(self.slots, len(self.running))
@@ -187,7 +189,7 @@ class LogHandler(LogHandlerBase):
         """Note a job of a dry run under its rule and experiment."""
         words = dict(record.wildcards)
         experiment = words.pop("experiment", "")
-        item = " ".join(str(word) for key, word in words.items() if key not in ("shard", "shards"))
+        item = describe_wildcards(words)
         if not words and any(path.endswith(".html") for path in record.output):
             experiment, item = "", record.output[0]
         if record.output:
@@ -234,6 +236,18 @@ class LogHandler(LogHandlerBase):
     def write_line(self, text: str) -> None:
         self.stream.write(f"{self.clear}{text}\n")
         self.stream.flush()
+
+
+def describe_wildcards(words: Mapping) -> str:
+    """Return the values of a job's wildcards but its shard; rounds of an adaptive budget from the second on."""
+    rounds = {"round": f"round {int(words['round']) + 1}" if int(words["round"]) else ""} if "round" in words else {}
+    shown = {key: str(word) for key, word in words.items() if key not in ("shard", "shards")} | rounds
+    return " ".join(filter(None, shown.values()))
+
+
+def describe_shard(words: Mapping) -> str:
+    """Return which of several shards a job computes; "" for the only one."""
+    return f"shard {int(words['shard']) + 1} of {words['shards']}" if int(words.get("shards", 1)) > 1 else ""
 
 
 def describe_exit(text: str) -> str:

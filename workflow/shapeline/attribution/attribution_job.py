@@ -143,7 +143,7 @@ class AttributionJob(Job):
             stored = StoredRows(table, score_addresses(context, share, self.settings.repeats))
             rows = explain_rows(context, share, self.settings, self.entry, options, stored=stored)
         reused, computed = len(stored.found), len(rows) - len(stored.found)
-        log.info("rows of %s: %d computed, %d found", model.weights or "the labelled points", computed, reused)
+        log.info("rows of %s: %d computed, %d reused", model.weights or "the labelled points", computed, reused)
         return rows, keys
 
     def _locate_folder(self, kind: str, key: str) -> Path | None:

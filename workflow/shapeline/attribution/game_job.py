@@ -147,7 +147,9 @@ def _make_logger() -> Callable[[int, int], None]:
         now = time.monotonic()
         if remaining == 0 or now - last > PROGRESS_SECONDS:
             last, seconds = now, (now - began) / max(done, 1)
-            log.info("%d evaluations, %.3g s each, %d left (%.0f s)", done, seconds, remaining, remaining * seconds)
+            log.info(
+                "evaluated %d coalitions, %.3g s each; %d left (%.0f s)", done, seconds, remaining, remaining * seconds
+            )
 
     return log_progress
 
@@ -189,6 +191,7 @@ class GameJob(Job):
                 values.of(masks)
             except MethodFailure as failure:
                 log.warning("%s", failure)
+        log.info("%d coalitions, %d of them evaluated earlier", len(masks), values.reused)
         return values.select_rows(masks)
 
     def explain_shard(self, index: int, count: int, on_error: str, progress: Callable) -> Result:
@@ -200,7 +203,7 @@ class GameJob(Job):
             values = _load(game, self._source, self.store, Evaluation(on_error=on_error, seconds=SLOW_SECONDS), known)
             with rename_place(WHERE, self._source.function):
                 frames += [self._build_rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
-            log.info("%d coalitions, %d of them found", values.evaluations, values.reused)
+            log.info("%d coalitions, %d of them evaluated earlier", values.evaluations, values.reused)
         rows = pd.concat(frames, ignore_index=True).assign(training_seed=0, randomised_layers=None)
         shared = games[0].features if len({game.players for game in games}) == 1 else None
         return self.join(rows.sort_values(scores.KEYS, ignore_index=True), keys, shared)

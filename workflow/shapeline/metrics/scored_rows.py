@@ -47,5 +47,5 @@ def measure_missing(
     for measured in chunks(missing) if len(missing) else ():
         frames.append(measured.assign(**{ADDRESS: address(measured)}))
         table.append(frames[-1])
-    log.info("%s: %d rows computed, %d found", name, len(missing), len(rows) - len(missing))
+    log.info("%s: %d rows computed, %d reused", name, len(missing), len(rows) - len(missing))
     return pd.concat(frames, ignore_index=True).drop(columns=ADDRESS)

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from shapeline import influence
 from shapeline.datasets.registry import is_published
@@ -31,6 +30,7 @@ from shapeline.report.elements import (
     figure,
     heading,
     join_parts,
+    label_log_axis,
     note,
     styled,
     table,
@@ -337,9 +337,7 @@ def visits(panels: Sequence[tuple[str, int, np.ndarray, np.ndarray, np.ndarray]]
             xscale="log", yscale="log", title=f"{entry}, n = {number(n)}",
             xlabel="ρ, share of leaves with a true pixel", ylabel="nodes visited",
         )  # fmt: skip
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(lambda value, _: number(value))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        label_log_axis(axes.yaxis)
         axes.legend(fontsize=8)
     return drawing
 

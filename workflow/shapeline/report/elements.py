@@ -13,9 +13,11 @@ import matplotlib
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
 from shapeline.report.colours import (
@@ -317,6 +319,17 @@ def name_rows(axes: Axes, entries: Sequence[str], margin: float = 0.6) -> None:
     """Label a row per method, from the top, with a margin above the first and below the last."""
     axes.set_yticks(range(len(entries)), entries)
     axes.set_ylim(len(entries) - 1 + margin, -margin)
+
+
+def label_log_axis(axis: Axis) -> None:
+    """Label a logarithmic axis by plain numbers; only by powers of ten where three show that it is logarithmic."""
+    low, high = axis.get_view_interval()
+    if high >= 1000 * low:
+        axis.minorticks_off()  # they are slow to draw
+        return
+    axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]) if high < 10 * low else LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:,g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def write_cells(

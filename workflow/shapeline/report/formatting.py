@@ -77,12 +77,12 @@ def format_lists(values: Mapping | pd.Series | None, first: bool = True) -> str:
 
 
 def plain(value: object) -> str:
-    """Return settings as text: 'name value, name value'."""
+    """Return settings as text: 'name value, name [value, value]'."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {plain(item)}" for name, item in value.items() if item not in (None, "", [], {}))
     if isinstance(value, list | tuple):
-        return " × ".join(plain(item) for item in value)
-    return "" if value is None else str(value)
+        return f"[{', '.join(map(plain, value))}]"
+    return "" if value is None else str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def merge_values(mappings: Iterable[Mapping | None]) -> str:

@@ -17,7 +17,7 @@ from shapeline.report.elements import HTML, Style, figure, fold, heading, join_p
 from shapeline.report.experiment import Results, warn_near_chance
 from shapeline.report.figures import lines
 from shapeline.report.formatting import ends, format_count, join_names, number
-from shapeline.report.sections import evidence, importance
+from shapeline.report.sections import evidence, games, importance
 from shapeline.report.sections.robustness import changes
 from shapeline.seeds import digest
 from shapeline.statistics import paired
@@ -277,13 +277,14 @@ def write_index(
     results = [experiment.load(**read_document(path)["metadata"]["papermill"]["parameters"]) for path in notebooks]
     evidence_of = {path.experiment: criteria.collect_evidence(path) for path in results}
     with_claims = claims.has_claims(results)
+    ranked = [result for result in results if not result.settings.get("game")]  # a game is one instance
     parts = [
         cards(results, evidence_of),
         section(results, evidence_of),
-        evidence.overview(results, evidence_of),
+        evidence.overview(ranked, evidence_of) if ranked else None,
         pooled_section(results, evidence_of),
         papers_section(results, pages or {}) if with_claims else None,
-        part("Models and data", models_section(results)) if results else None,
+        part("Models and data", models_section(results)) if ranked else None,
         part("Provenance", origins_section(results, digests or {})) if results else None,
     ]
     write_page(join_parts(*parts), html, [path.experiment for path in results], pages if with_claims else None)
@@ -326,7 +327,9 @@ def _write_card(result: Results, answers: Sequence[Evidence]) -> str:
         figures.append(f"⚠ {number(facts['failures'])} of {number(facts['rows'])} explanations failed")
     rows = [
         f'<span class="criterion">{_escape(need)}</span> <b class="method">{_escape(verdict)}</b><br>{_escape(cost)}'
-        for need, verdict, cost in evidence.verdicts(answers, result)
+        for need, verdict, cost in (
+            games.verdicts(result) if result.settings.get("game") else evidence.verdicts(answers, result)
+        )
     ]
     rows = "".join(f"<p>{row}</p>" for row in rows) or "<p>No recommendation: no criterion ranks the methods.</p>"
     thumbnail = importance.thumbnail(result, importance.choose_method(result, answers))

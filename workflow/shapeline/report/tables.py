@@ -288,11 +288,14 @@ def provenance(results: experiment.Results) -> tuple[pd.DataFrame, pd.DataFrame]
     known = {"experiment": results.experiment, "result folder": results.root}
     keys = ("schema_version", "seed", "reference", "value", "framework", "device", "versions", "git_commit")
     shared = {key.replace("_", " "): text for key, text in merge_metadata(results, keys).items()}
-    kind = {"features": f"{plain(results.settings['features'])}, d = {_format_d(results)}"}
+    kind = {
+        "game": results.settings.get("game"),
+        "features": f"{plain(results.settings['features'])}, d = {_format_d(results)}",
+    }
     return facts({**known, **kind, **shared}), pd.DataFrame(
         {
             "method": entry,
-            "class": results.entries[entry]["method"],
+            "method of the registry": results.entries[entry]["method"],
             "parameters": plain(results.entries[entry].get("parameters")) or "defaults",
             "shards": number(len(files)),
             "execution backend": "; ".join(sorted({_format_backend(file.get("form")) for file in files})),

@@ -176,6 +176,11 @@ def build_configuration(
         parse(types.Model, {"source": model}, "--model: {key}")
     if path.is_dir():
         return _configure_images(path, model, trained, keys)
+    if path.suffix.partition(":")[0] == ".py":
+        raise ShapelineError(
+            f"{path}: it is a program; for a function of rows give its data and --model {path.name.partition(':')[0]}:"
+            "FUNCTION, for a game write an experiment with `game:` (docs/games.md)"
+        )
     if path.suffix.lower() not in SUFFIXES:
         raise ShapelineError(
             f"{path}: it is no {', '.join(SUFFIXES)}, .jsonl or .onnx file and no folder of images or of a model; "

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from shapeline.report.colours import INK, MIDDLE, PALE, QUIET
 from shapeline.report.criteria import Evidence
-from shapeline.report.elements import WIDTH, Style, mark_method, name_rows, styled
+from shapeline.report.elements import WIDTH, Style, label_log_axis, mark_method, name_rows, styled
 from shapeline.report.experiment import scalars, select_ceiling
 from shapeline.report.figures import lines
 from shapeline.report.figures.lines import BEST_DASH, needs_log_axis, order_best_first
@@ -85,6 +85,7 @@ def dot_panel(
         axes.axvline(best, color=QUIET, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
     if not panel.higher and needs_log_axis(rows):
         axes.set_xscale("log")
+        label_log_axis(axes.xaxis)
     across = f"{panel.across or unit}, {'higher' if panel.higher else 'lower'} is better"
     axes.set(title=panel.title, xlabel=across)
     axes.grid(axis="y", linewidth=0.4)
@@ -127,7 +128,9 @@ def cost_plane(
         axes.plot(spent[leads], means[leads], color=PALE, linewidth=1.2, zorder=0)
         for across, (entry, row) in zip(spent, drawn.iterrows(), strict=True):
             lines.draw_point(axes, across, row, styles[entry])
-        lines.hide_small_ticks(axes)
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log":
+                label_log_axis(axis)
     every[0].set_ylabel(f"{what}{f' ({answer.unit})' if answer.unit else ''}\n{answer.criterion.better} is better")
     lines.add_legend(drawing, max(every, key=lambda axes: len(axes.get_legend_handles_labels()[0])), "")
     return drawing

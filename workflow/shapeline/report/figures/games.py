@@ -15,11 +15,22 @@ from matplotlib.path import Path
 
 from shapeline.designs.interactions import build_symmetric, enumerate_pairs
 from shapeline.report.colours import AGAINST, FOR, INK, LEVELS, PAPER, tint
-from shapeline.report.elements import SIGNS, WIDTH, Style, name_rows, shorten, style_names, styled, write_cells
+from shapeline.report.elements import (
+    SIGNS,
+    WIDTH,
+    Style,
+    label_log_axis,
+    name_rows,
+    shorten,
+    style_names,
+    styled,
+    write_cells,
+)
 from shapeline.report.figures.score_maps import LEVEL, scale_tones
 from shapeline.report.formatting import number
 
-SPREAD = 0.66  # share of a row's height for the methods of a player
+METHOD_STEP = 0.25  # between two methods of a player, in rows; at most SPREAD between the first and the last
+SPREAD = 0.66
 MAX_PAIRS = 24  # pairs drawn of an instance, the largest
 MIN_SHARE = 0.02  # of the largest; thinner lines are invisible
 MAX_LINE_WIDTH = 5.0  # points, of the largest pair
@@ -39,7 +50,8 @@ def scores(
     """Return a row per player with a dot and a 95 % interval per method; columns: scores and standard errors (d,)."""
     drawing = Figure(figsize=(WIDTH, 1.2 + (0.2 + 0.06 * len(columns)) * len(names)), layout="constrained")
     axes = drawing.subplots()
-    places = np.linspace(-SPREAD / 2, SPREAD / 2, len(columns)) if len(columns) > 1 else [0.0]
+    half_height = min(METHOD_STEP * (len(columns) - 1), SPREAD) / 2
+    places = np.linspace(-half_height, half_height, len(columns))
     for shift, (entry, (values, spread)) in zip(places, columns.items(), strict=True):
         style, rows = styles[entry], np.arange(len(names)) + shift
         half = None if spread is None else LEVEL * spread
@@ -67,6 +79,8 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str) -> 
                 look = style.dot | {"markerfacecolor": face, "linestyle": dashes}
                 axes.plot(rows["evaluations"], rows[kind].where(rows[kind] > 0), label=f"{entry}, {kind}", **look)
     axes.set(xscale="log", yscale="log", xlabel="evaluations", ylabel=f"RMSE ({unit})")
+    label_log_axis(axes.xaxis)
+    label_log_axis(axes.yaxis)
     axes.legend(fontsize=8.5)
     return drawing
 

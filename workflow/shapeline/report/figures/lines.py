@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeline.report.colours import FAINT, INK, MIDDLE, QUIET
-from shapeline.report.elements import MAX_BANDS, WIDTH, Style, mark_method, styled, wrap_name
+from shapeline.report.elements import MAX_BANDS, WIDTH, Style, label_log_axis, mark_method, styled, wrap_name
 from shapeline.report.experiment import scalars, select_ceiling
 from shapeline.report.formatting import number
 
@@ -78,7 +78,8 @@ def error_by_cost(
         axes.axvline(across, color=MIDDLE, linestyle=(0, (1, 2)), linewidth=1.1, zorder=0)
         place = {"xycoords": ("data", "axes fraction"), "xytext": (-4, -2 - 13 * index), "textcoords": "offset points"}
         axes.annotate(text, (across, 1), **place, ha="right", va="top", fontsize=8, color=QUIET)  # lines may coincide
-    hide_small_ticks(axes)
+    if axes.get_yscale() == "log":
+        label_log_axis(axes.yaxis)
     axes.set_ylabel(f"RMSE to {exact or 'the exact values'} ({unit})")
     add_legend(drawing, axes, "")
     return drawing
@@ -99,14 +100,6 @@ def evaluations_axis(axes: Axes, top: float) -> None:
     axes.set_xlim(-0.3, max(top, 1) * 2.2)
     axes.minorticks_off()
     axes.set_xlabel("model evaluations per instance (0, then logarithmic)")
-
-
-def hide_small_ticks(axes: Axes) -> None:
-    """Remove minor ticks, which are slow to draw, where three powers of ten show that an axis is logarithmic."""
-    for axis in (axes.xaxis, axes.yaxis):
-        low, high = axis.get_view_interval()
-        if axis.get_scale() == "log" and high >= 1000 * low:
-            axis.minorticks_off()
 
 
 BEST = "optimal order"
@@ -277,6 +270,7 @@ def calibration(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
         axes.set(xscale="log", xlabel="budget (evaluations / d)")
         axes.set_xticks(ticks, [number(tick) for tick in ticks])
         axes.set_xticks([], minor=True)
+    label_log_axis(error.yaxis)
     drawing.legend(*error.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
     return drawing
 
@@ -306,7 +300,8 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str = "n
         axes.set(xscale="log", yscale="log", title=title, xlabel="budget (evaluations / d)")
         ticks = sorted(frame.loc[frame["statistic"] == statistic, "x"].unique())
         axes.set_xticks(ticks, [number(tick) for tick in ticks])
-        axes.minorticks_off()
+        axes.xaxis.minorticks_off()
+    label_log_axis(panels[0].yaxis)
     panels[0].set_ylabel(unit)
     drawing.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
     return drawing

@@ -68,7 +68,7 @@ def header(
         "features (d)": number(results.d),
         "budget (evaluations)": number(budget * results.d) if budget and results.model_card else None,
         "evaluations": number(headline["evaluations"]) if results.model_card else None,
-        "failed rows": number(headline["failures"]),
+        "failed explanations": number(headline["failures"]),
     }
     if sentences is None:
         reason = [] if cards else [_explain_missing_recommendation(headline["instances"])]

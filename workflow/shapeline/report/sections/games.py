@@ -18,7 +18,7 @@ from shapeline.report.experiment import Results, drop_failures, scalars
 from shapeline.report.explorer import ExplorerData, Instance, count_shown, explorer_html
 from shapeline.report.figures import explanations, games
 from shapeline.report.figures.score_maps import LEVEL
-from shapeline.report.formatting import explain_unit, format_count, number, share
+from shapeline.report.formatting import explain_unit, format_count, join_names, number, share
 from shapeline.report.sections import common, images
 from shapeline.report.tables import tabulate_means
 
@@ -66,9 +66,11 @@ def header(results: Results) -> HTML:
         "players": number(max(map(len, results.instances["players"]))),
         "outputs": number(len(results.instances)),
         "methods compared": number(len(results.entries)),
-        "evaluations": number(sum(experiment.count_evaluations(results, frame) for frame in results.scores.values())),
+        "evaluations, all methods": number(
+            sum(experiment.count_evaluations(results, frame) for frame in results.scores.values())
+        ),
         "seconds of evaluations": number(_sum_evaluation_seconds(results).sum()),
-        "failed rows": number(experiment.count_failures(results)),
+        "failed explanations": number(experiment.count_failures(results)),
     }
     best = best_method(results)
     answers = [] if best is None else [_write_answer(results, *best)]
@@ -78,12 +80,25 @@ def header(results: Results) -> HTML:
     return common.top(results.settings.get("title") or results.experiment, answers, sentences, facts)
 
 
+def verdicts(results: Results) -> list[tuple[str, str, str]]:
+    """Return need, method and cost, for the card of the experiment; empty if no method has a known error."""
+    if (best := best_method(results)) is None:
+        return []
+    entry, error, kind = best
+    if kind == "exact":
+        return [("Exact Shapley values", entry, _format_evaluations(results, entry))]
+    return [(f"Smallest {kind}", f"★ {entry}", f"{number(error)} with {_format_evaluations(results, entry)}")]
+
+
+def _format_evaluations(results: Results, entry: str) -> str:
+    return format_count(float(drop_failures(results.scores[entry])["evaluations"].mean()), "evaluation")
+
+
 def _write_answer(results: Results, entry: str, error: float, kind: str) -> tuple[str, str]:
-    spent = format_count(float(drop_failures(results.scores[entry])["evaluations"].mean()), "evaluation")
+    spent = _format_evaluations(results, entry)
     if kind == "exact":
         return f"Exact Shapley values by {entry}", f"({spent})."
-    reason = f"its {kind} is the smallest, {number(error)}, with {spent} per output."
-    return f"Recommended: {entry}", f"– {reason}"
+    return f"Recommended: {entry}", f"– the smallest {kind}, {number(error)}, with {spent}."
 
 
 def _describe_largest(results: Results, entry: str) -> str:
@@ -129,7 +144,8 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
     frames = {entry: frame for entry, frame in results.scores.items() if _has_values(results, entry)}
     columns = {entry: _read(frame, row["instance"]) for entry, frame in frames.items()}
     columns = {entry: column for entry, column in columns.items() if column[0] is not None}
-    title = name_output(row) or "Shapley values of the players"
+    name = name_output(row)
+    title = name or "Scores of the players"
     if not columns:
         yield note(f"{title}: every method failed.")
         return
@@ -142,12 +158,14 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
         for entry, (scores, spread) in columns.items()
     }
     ends = f"v(∅) = {number(row['value_empty'], whole=False)}, v(N) = {number(row['value_full'], whole=False)}"
+    others = [entry for entry in drawn if not _is_efficient(results.entries[entry])]
+    unlike = f" Scores of {join_names(others)} need not add up to v(N) − v(∅)." if others else ""
     n_hidden = len(order) - len(largest)
     left_out = f" The {n_hidden} players with smaller scores are not shown." * bool(n_hidden)
     yield figure(
         games.scores(names, drawn, assign_styles(results), title, f"score ({results.value_unit})"),
         f"Scores of players with 95 % intervals by each method: {title}",
-        f"Players in the order of {leading}; bars are 95 % intervals of the sampling error. {ends}.{left_out}",
+        f"Players in the order of {leading}; bars are 95 % intervals of the sampling error. {ends}.{unlike}{left_out}",
         numbers=_tabulate_numbers(row["players"], columns),
     )
     texts = {
@@ -155,7 +173,11 @@ def show_scores(results: Results, row: dict) -> Iterator[HTML]:
         for entry, (scores, spread) in columns.items()
     }
     players = [row["players"][index] for index in order]
-    yield fold(f"Table of scores: {title}", table(pd.DataFrame({"player": players, **texts})))
+    yield fold(f"Table of scores{name and f': {name}'}", table(pd.DataFrame({"player": players, **texts})))
+
+
+def _is_efficient(entry: dict) -> bool:
+    return METHODS[entry["method"]].is_efficient(entry.get("parameters") or {})
 
 
 def _has_values(results: Results, entry: str) -> bool:
@@ -189,7 +211,7 @@ def convergence_section(results: Results) -> HTML:
         figure(
             drawing,
             "Predicted and actual RMSE of each method against evaluations",
-            "Lower left is better. Predicted: the root mean square of the standard errors.",
+            "Lower left is better. Predicted: the root mean square of the standard errors, an estimate that may rise.",
             numbers=frame,
         ),
         None if drawing else note("No method has a standard error, or an error above 0."),
@@ -280,7 +302,7 @@ def prompts_header(results: Results, cards: HTML | None) -> HTML:
         "parts per prompt (median)": number(float(np.median([len(parts) for parts in rows["parts"]]))),
         "methods compared": number(len(results.entries)),
         "evaluations": number(sum(experiment.count_coalitions(frame) for frame in results.scores.values())),
-        "failed rows": number(experiment.count_failures(results)),
+        "failed explanations": number(experiment.count_failures(results)),
     }
     settings = results.settings["prompts"]
     origin = f"{format_count(n_greedy, 'answer')} of {len(rows)} {'is' if n_greedy == 1 else 'are'} the model's own."
