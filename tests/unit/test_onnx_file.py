@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from shapeline.errors import ShapelineError
 from shapeline.models import architectures, onnx_file, registry
@@ -25,8 +26,10 @@ def file(tmp_path):
             made += [helper.make_node("Constant", [], ["small"], value=small)]
             made += [helper.make_node("Sub", [f"y{len(last) - 1}", "small"], [f"y{len(last)}"])]
         said = [*outputs, helper.make_tensor_value_info(f"y{len(last)}", TensorProto.FLOAT, None)]
+        said = outputs if any("Zip" in each.op_type for each in made) else said
         graph = helper.make_graph(made, "g", given, said, [numpy_helper.from_array(np.asarray(weights), "w")])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
         path = tmp_path / "own.onnx"
         onnx.save(model, path)
         return path
@@ -115,11 +118,67 @@ def test_labels_beside_the_scores_show_another_order_of_the_classes(file):
         helper.make_node("ArgMax", ["y0"], ["place"], axis=1, keepdims=0),
         helper.make_node("Gather", ["names", "place"], ["label"]),
     ]
-    path = file(nodes=nodes, outputs=[helper.make_tensor_value_info("label", 7, ["rows"])])
+    labels = {"nodes": nodes, "outputs": [helper.make_tensor_value_info("label", 7, ["rows"])]}
+    path, expected = file(WEIGHTS, "Softmax", **labels), softmax(ROWS @ WEIGHTS, axis=1)
     for same in (["2", "0", "1"], ["low", "middle", "high"]):
-        np.testing.assert_allclose(opened(path, classes=same).module.outputs(ROWS), ROWS @ WEIGHTS, rtol=1e-6)
+        np.testing.assert_allclose(opened(path, classes=same).module(ROWS), expected, rtol=1e-5, atol=1e-7)
     with pytest.raises(ShapelineError, match="has its class 0 at place 1, and the dataset at 0"):
         opened(path, classes=["0", "1", "2"])
+    with pytest.raises(ShapelineError, match="gives labels, and scores outside 0 to 1 that are no probabilities"):
+        opened(file(**labels))  # as an SVC's
+    stated = architectures.load_ready({"source": str(path), "outputs": "logits"}, CARD)
+    np.testing.assert_allclose(stated.module(ROWS), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_a_dictionary_per_row_is_read_by_its_keys(file):
+    """As skl2onnx, onnxmltools and CatBoost write it by default."""
+    from onnx import TensorProto, helper
+
+    kind = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    )
+    nodes = [
+        helper.make_node("MatMul", ["x0", "w"], ["y0"]),
+        helper.make_node("Softmax", ["y0"], ["s"]),
+        helper.make_node("ZipMap", ["s"], ["z"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2]),
+    ]
+    path = file(nodes=nodes, outputs=[helper.make_value_info("z", kind)])
+    expected = softmax(ROWS @ WEIGHTS, axis=1)
+    for classes, order in ((["2", "0", "1"], [2, 0, 1]), (["a", "b", "c"], [0, 1, 2])):
+        np.testing.assert_allclose(opened(path, classes=classes).module(ROWS), expected[:, order], rtol=1e-5, atol=1e-7)
+    with pytest.raises(ShapelineError, match=r"numbers its classes, .* write classes: \[a, b, c\]"):
+        opened(path, classes=["b", "a", "c"], source_classes=["a", "b", "c"])
+
+
+def test_inputs_of_one_column_are_found_by_name(file):
+    from onnx import helper
+
+    nodes = [helper.make_node("Concat", ["x0", "x1"], ["c"], axis=1), helper.make_node("MatMul", ["c", "w"], ["y0"])]
+    path = file(nodes=nodes, inputs=2, shape=("rows", 1))
+    numbers = [{"name": name, "type": "number"} for name in ("x1", "other", "x0")]
+    rows = np.column_stack([ROWS[:, 1], np.full(3, np.nan), ROWS[:, 0]])
+    network = opened(path, columns=numbers, input_shape=[3]).module
+    np.testing.assert_allclose(network.outputs(rows), ROWS @ WEIGHTS, rtol=1e-6)
+    coded = [numbers[0], numbers[1], {"name": "x0", "type": "integer", "values": [3, 7]}]
+    network = opened(path, columns=coded, input_shape=[3]).module
+    expected = np.column_stack([[3, 7], [5, 5]]) @ WEIGHTS
+    np.testing.assert_allclose(network.outputs(np.array([[5.0, 0, 0], [5.0, 0, 1]])), expected, rtol=1e-6)
+    for wrong, told in (
+        ([numbers[0], {"name": "x0", "type": "text", "values": ["u"]}], "column 'x0' holds categories"),
+        (numbers[:2], "has an input x0, which the dataset lacks"),
+    ):
+        with pytest.raises(ShapelineError, match=told):
+            opened(path, columns=wrong)
+
+
+def test_numbers_that_its_type_lacks_are_refused(file):
+    from onnx import TensorProto, helper
+
+    nodes = [helper.make_node("Cast", ["x0"], ["c"], to=1), helper.make_node("MatMul", ["c", "w"], ["y0"])]
+    network = opened(file(WEIGHTS, kind=TensorProto.FLOAT16, nodes=nodes)).module
+    np.testing.assert_allclose(network.outputs(ROWS), ROWS @ WEIGHTS, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"it takes float16, which has no numbers of 1e\+06"):
+        network(np.full((1, 2), 1e6))
 
 
 def test_rows_of_whole_numbers_are_not_cut(file):

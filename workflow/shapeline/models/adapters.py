@@ -1,6 +1,7 @@
 """A user's model as a classifier: network, predict_proba object or function; its columns and axes of images."""
 
 import inspect
+import logging
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -10,8 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, first_line, name_type, nearest
 from shapeline.models.classifier import FRAMEWORKS, OUTPUTS, TASK, Classifier, backend, detach
+
+log = logging.getLogger(__name__)
 
 LOGISTIC, SOFTMAX = "binary:logistic", ("multi:softprob", "multi:softmax")
 
@@ -317,6 +321,28 @@ def refuse_categories(source: str, names: Sequence[str]) -> None:
             f"models: {source} takes numbers and column '{names[0]}' holds categories; encode it in the file, or save "
             "a pipeline with skops that was fitted on a data frame"
         )
+
+
+def order_classes(source: str, labels: Any, classes: list[str], numbered: Sequence[str] = ()) -> list[int]:
+    """Return the model's number of each class of the dataset: by name, or as `numbered` where its classes are numbers.
+
+    numbered: the classes in the order of the dataset's source, by which files number them.
+    """
+    names = [class_name(label) for label in labels]
+    if sorted(names) == sorted(classes):
+        return [names.index(name) for name in classes]
+    if numbered and names == [str(number) for number in range(len(classes))]:
+        if list(numbered) != classes:
+            raise ShapelineError(
+                f"models: {source} numbers its classes, and the dataset's 'classes' has another order than its file; "
+                f"write classes: [{', '.join(numbered)}], or leave it out"
+            )
+        log.info("%s: its classes are numbers, taken in the order of %s", source, ", ".join(classes))
+        return list(range(len(classes)))
+    raise ShapelineError(
+        f"models: {source} has the classes {', '.join(names)} and the dataset has {', '.join(classes)}; they must be "
+        "the same"
+    )
 
 
 COUNTS = (5, 7)  # rows that a model is tried on: it must answer for each, however many there are

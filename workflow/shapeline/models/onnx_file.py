@@ -1,39 +1,76 @@
-"""A model in an .onnx file, run by ONNX Runtime: one input of rows; class scores or one prediction per row."""
+"""A model in an .onnx file, run by ONNX Runtime: inputs of rows or of columns; class scores or predictions."""
 
 import logging
 import os
+import re
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, describe_missing, is_installed
-from shapeline.models.adapters import ORDERS, check_n_outputs, find_order, refuse_categories
-from shapeline.models.classifier import call, classify_outputs
+from shapeline.models.adapters import ORDERS, check_n_outputs, find_order, order_classes, refuse_categories
+from shapeline.models.classifier import OUTPUT_TOLERANCE, ROUNDING, ModelFailure, call, classify_outputs
 from shapeline.models.onnx_graph import Refused, open_session
 
 log = logging.getLogger(__name__)
 
 DTYPES = {
     "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
     "tensor(double)": np.float64,
     "tensor(int32)": np.int32,
     "tensor(int64)": np.int64,
 }
-NOISE_ROWS, NOISE_SCALES = 16, (0.1, 3.0, 1e3, 1e6)  # random inputs that tell probabilities from logits
+COLUMN_DTYPES = {**DTYPES, "tensor(bool)": np.bool_, "tensor(string)": np.object_}  # of an input of one column
+SCORES = ("tensor(float)", "tensor(float16)", "tensor(double)")
+LABELS = ("tensor(string)", "tensor(int64)")
+ANY_NOISE = "list columns of codes under the dataset's 'categorical', or export a model that takes any such row"
+NOISE_ROWS, NOISE_SCALES = 16, (0.1, 3.0, 1e3, 1e6, 0.0)  # random inputs that tell probabilities from logits
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of a file: whole rows, or one column in an array of one axis (an int) or two; values: of its codes."""
+
+    name: str
+    dtype: type
+    column: int | list[int] | None = None
+    values: tuple = ()
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return its array for rows. Raises ValueError where a cell would be another in its type."""
+        rows = rows if self.column is None else rows[:, self.column]
+        if self.values:
+            if np.isnan(rows).any():
+                raise ValueError(f"its input {self.name} takes no missing cells")
+            return np.array(self.values, self.dtype)[rows.astype(np.intp)]
+        with np.errstate(invalid="ignore", over="ignore"):
+            given = np.ascontiguousarray(rows, self.dtype)
+        if given.dtype.kind in "bi" and (given != rows).any():
+            odd = np.asarray(rows)[given != rows][0]
+            raise ValueError(f"it takes whole numbers and not {odd:.6g}, such as a mean; use the reference background")
+        if (np.isinf(given) & np.isfinite(rows)).any():
+            raise ValueError(f"it takes {given.dtype}, which has no numbers of {np.abs(rows).max():.3g}")
+        return given
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """An ONNX file from rows (n, *input shape) to probabilities or predictions; last: the function of its logits."""
+    """An ONNX file from rows (n, *input shape) to probabilities or predictions; last: the function of its logits.
+
+    keys: where the output is a dictionary per row, as converters make it, its keys in the order of the classes.
+    """
 
     content: bytes
     session: Any
-    dtype: type
+    inputs: tuple[Input, ...]
     order: str
-    output: str
+    output: str = ""
+    keys: tuple = ()
     last: str = ""
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
@@ -46,44 +83,55 @@ class Network:
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
         """Return the outputs of the file, (n, outputs) float64; (n, 1) for one number per row."""
-        [outputs] = _run(self.session, [self.output], ORDERS[self.order](rows), self.dtype)
+        [outputs] = self.run([self.output], rows)
+        if self.keys:
+            outputs = np.array([[row[key] for key in self.keys] for row in outputs])
         if outputs.shape[:1] != (len(rows),):
             raise ValueError(f"its output has shape {outputs.shape}, not an entry per row")
         return np.asarray(outputs, np.float64).reshape(len(rows), -1)
+
+    def run(self, names: list[str], rows: np.ndarray) -> list:
+        """Return the outputs of these names. Raises ValueError for rows that its inputs do not hold."""
+        rows = ORDERS[self.order](rows)
+        return self.session.run(names, {each.name: each.take(rows) for each in self.inputs})
 
 
 def load_model(source: str, content: bytes, known: dict[str, Any], task: str) -> Network:
     """Return the network in an .onnx file's bytes; known: shape, classes, columns; outputs unless noise decides."""
     session = _open_session(source, content)
-    refuse_categories(source, [column["name"] for column in known.get("columns") or () if "values" in column])
-    dtype, order = _match_input(source, session, tuple(known["input_shape"]))
-    noise, classes = _sample_noise(known, dtype), 1 if task == "regression" else len(known["classes"])
-    output = _find_output(source, session, ORDERS[order](noise[0]), dtype, classes)
-    network = Network(content, session, dtype, order, output)
-    outputs = np.concatenate([call(network.outputs, rows, source) for rows in noise])
+    inputs, order = _match_inputs(source, session, known)
+    network, noise = Network(content, session, inputs, order), _sample_noise(known, inputs)
+    network = _find_output(source, network, noise, known, task)
+    noise, outputs = map(np.concatenate, zip(*_try_rows(network.outputs, noise, source), strict=True))
     count, outputs = outputs.shape[1], outputs[np.isfinite(outputs).all(1)]
     check_n_outputs(source, count, known, task)
     if task == "regression":
         return network
     if task == "classification" and count > 1:
-        _check_labels(source, network, np.concatenate(noise), known["classes"])
-    kind = known.get("outputs") or classify_outputs(outputs, source)
+        _check_labels(source, network, noise, known["classes"])
+    has_labels = any(each.type in LABELS for each in session.get_outputs())
+    is_spread = has_labels and len(outputs) and outputs.min() >= -ROUNDING and np.ptp(outputs.sum(1)) < OUTPUT_TOLERANCE
+    kind = known.get("outputs") or ("probabilities" if is_spread else classify_outputs(outputs, source))
     if count == 2 and "outputs" not in known and outputs.any() and (outputs[:, 0] == -outputs[:, 1]).all():
         raise ShapelineError(
             f"models: {source} gives a score and its negative, no logits; convert it without raw_scores, or set outputs"
         )
+    if kind == "logits" and "outputs" not in known and has_labels:
+        raise ShapelineError(
+            f"models: {source} gives labels, and scores outside 0 to 1 that are no probabilities; convert a model with "
+            "predict_proba, as of CalibratedClassifierCV, or set outputs: logits if their softmax is what you want"
+        )
     last = "" if kind == "probabilities" else "sigmoid" if count == 1 else "softmax"
     log.info("%s: its outputs are taken for %s", source, kind)
-    return Network(content, session, dtype, order, network.output, last)
+    return replace(network, last=last)
 
 
 def _check_labels(source: str, network: Network, rows: np.ndarray, classes: list[str]) -> None:
     """Raise ShapelineError if labels, a converted classifier's other output, tell of another order of the classes."""
-    kinds = ("tensor(string)", "tensor(int64)")
-    named = [each.name for each in network.session.get_outputs() if each.type in kinds and len(each.shape) == 1]
+    named = [each.name for each in network.session.get_outputs() if each.type in LABELS and len(each.shape) == 1]
     if len(named) != 1:
         return
-    [labels] = _run(network.session, named, ORDERS[network.order](rows), network.dtype)
+    [labels] = network.run(named, rows)
     places = zip(labels.tolist(), network.outputs(rows).argmax(axis=1).tolist(), strict=True)
     found = sorted({(class_name(label), place) for label, place in places})
     if min(map(len, map(set, zip(*found, strict=True)))) < max(2, len(found)):
@@ -99,6 +147,8 @@ def _check_labels(source: str, network: Network, rows: np.ndarray, classes: list
 def read_input(source: str, content: bytes) -> tuple[tuple[int | str | None, ...], bool]:
     """Return the shape of a file's rows (varying sizes: name or None), and whether they are integers."""
     inputs = _open_session(source, content).get_inputs()
+    if len(inputs) > 1 and all(map(_is_column, inputs)):
+        return (len(inputs),), False
     _check_one_input(source, inputs)
     return tuple(inputs[0].shape[1:]), "int" in inputs[0].type
 
@@ -118,37 +168,75 @@ def _open_session(source: str, content: bytes):
         raise ShapelineError(f"models: {source} cannot be read as an ONNX file ({error}); {remedy}") from error
 
 
-def _match_input(source: str, session, shape: tuple[int, ...]) -> tuple[type, str]:
-    inputs = session.get_inputs()
+def _match_inputs(source: str, session: Any, known: dict[str, Any]) -> tuple[tuple[Input, ...], str]:
+    """Return the inputs of a file, of whole rows or of columns by name, and the order of the axes of rows."""
+    inputs, columns = session.get_inputs(), known.get("columns") or ()
+    for each in inputs:
+        if isinstance(batch := next(iter(each.shape), None), int) and batch > 0:
+            raise ShapelineError(
+                f"models: {source} takes batches of {batch} alone; export it with a dynamic first dimension, in torch "
+                "by dynamic_shapes"
+            )
+    if columns and all(map(_is_column, inputs)) and len(columns) > 1:
+        return tuple(_match_column(source, each, columns) for each in inputs), "channels_first"
     _check_one_input(source, inputs)
-    batch = next(iter(inputs[0].shape), None)
+    refuse_categories(source, [column["name"] for column in columns if "values" in column])
     if inputs[0].type not in DTYPES:
-        raise ShapelineError(f"models: {source} takes {inputs[0].type}; export it with numbers as its input")
-    if isinstance(batch, int) and batch > 0:
+        raise ShapelineError(f"models: {source} takes {inputs[0].type}; export it with real or whole numbers as input")
+    order = find_order(source, tuple(known["input_shape"]), inputs[0].shape[1:])
+    return (Input(inputs[0].name, DTYPES[inputs[0].type]),), order
+
+
+def _is_column(given: Any) -> bool:
+    """Return whether an input holds a cell per row, as skl2onnx converts a model of a data frame."""
+    return given.type in COLUMN_DTYPES and len(given.shape) in (1, 2) and given.shape[1:] in ([], [1])
+
+
+def _match_column(source: str, given: Any, columns: Sequence[dict]) -> Input:
+    """Return an input of one column, of that name but for spaces and signs that converters replace."""
+    names = [column["name"] for column in columns]
+    alike = [name for name in names if re.sub(r"\W", "_", name) == re.sub(r"\W", "_", given.name)]
+    name = given.name if given.name in names else alike[0] if len(alike) == 1 else None
+    if name is None:
+        raise ShapelineError(f"models: {source} has an input {given.name}, which the dataset lacks; add this column")
+    place = names.index(name)
+    values, dtype = columns[place].get("values", ()), COLUMN_DTYPES[given.type]
+    if any(isinstance(value, str) for value in values) != (dtype is np.object_):
+        refuse_categories(source, [name] if values else [])
         raise ShapelineError(
-            f"models: {source} takes batches of {batch} alone; export it with a dynamic first dimension, in torch "
-            "by dynamic_shapes"
+            f"models: {source} takes texts in its input {given.name}, and the column '{name}' holds numbers; list it "
+            "under the dataset's 'categorical' and convert the model for numbers"
         )
-    return DTYPES[inputs[0].type], find_order(source, shape, inputs[0].shape[1:])
+    return Input(given.name, dtype, [place] if len(given.shape) == 2 else place, tuple(values))
 
 
 def _check_one_input(source: str, inputs: list) -> None:
     if len(inputs) != 1:
         names = ", ".join(one.name for one in inputs)
-        raise ShapelineError(f"models: {source} takes {len(inputs)} inputs ({names}); export one, of whole rows")
+        raise ShapelineError(
+            f"models: {source} takes {len(inputs)} inputs ({names}); export one, of whole rows, or one per column"
+        )
 
 
-def _find_output(source: str, session, rows: np.ndarray, dtype: type, classes: int) -> str:
-    """Return the floating-point output that fits the classes (1: a regression); scikit-learn's labels are another."""
-    given = session.get_outputs()
-    names = [output.name for output in given if output.type in ("tensor(float)", "tensor(double)")]
+def _find_output(source: str, network: Network, noise: list[np.ndarray], known: dict[str, Any], task: str) -> Network:
+    """Return the network with the output that fits the classes (1: a regression); labels are another one."""
+    classes = 1 if task == "regression" else len(known["classes"])
+    given = network.session.get_outputs()
+    names = [output.name for output in given if output.type in SCORES]
+    maps = [output.name for output in given if output.type.startswith("seq(map(")]
+    if not names and len(maps) == 1 and task == "classification":
+        [[first, *_]] = _try_rows(lambda rows: network.run(maps, rows), noise, source)[0][1]
+        numbered = known.get("source_classes", known["classes"])
+        keys = sorted(first)
+        order = order_classes(source, keys, known["classes"], numbered)
+        return replace(network, output=maps[0], keys=tuple(keys[place] for place in order))
     if len(names) == 1:
-        return names[0]
+        return replace(network, output=names[0])
     if not names:
         outputs = ", ".join(f"{output.name} {output.type}" for output in given)
-        remedy = "convert it with options={'zipmap': False}" if "map(" in outputs else "export a model that does"
-        raise ShapelineError(f"models: {source} gives no numbers ({outputs}); {remedy}")
-    shapes = [output.shape for output in call(lambda rows: _run(session, names, rows, dtype), rows, source)]
+        raise ShapelineError(f"models: {source} gives no numbers ({outputs}); export a model that does")
+    rows, outputs = _try_rows(lambda rows: network.run(names, rows), noise, source)[0]
+    shapes = [output.shape for output in outputs]
     counts = [int(np.prod(shape[1:])) if shape[:1] == (len(rows),) else 0 for shape in shapes]
     pairs = zip(names, counts, strict=True)
     fitting = [name for name, count in pairs if count == classes or (count, classes) == (1, 2)]
@@ -157,22 +245,32 @@ def _find_output(source: str, session, rows: np.ndarray, dtype: type, classes: i
             f"models: {source} gives several outputs ({', '.join(names)}), of which {len(fitting) or 'none'} fit the "
             "dataset; export it with one, a converted model of scikit-learn by options={'zipmap': False}"
         )
-    return fitting[0]
+    return replace(network, output=fitting[0])
 
 
-def _run(session, names: list[str], rows: np.ndarray, dtype: type) -> list[np.ndarray]:
-    """Return outputs of these names. Raises ValueError for rows that would be cut to whole numbers."""
-    with np.errstate(invalid="ignore"):
-        given = np.ascontiguousarray(rows, dtype)
-    if given.dtype.kind == "i" and (given != rows).any():
-        odd = np.asarray(rows)[given != rows][0]
-        raise ValueError(f"it takes whole numbers and not {odd:.6g}, such as a mean; use the reference background")
-    return session.run(names, {session.get_inputs()[0].name: given})
+def _try_rows(function: Callable, noise: list[np.ndarray], source: str) -> list[tuple[np.ndarray, Any]]:
+    """Return the rows that the network takes, with its outputs: some take no cells far from their training."""
+    found, failures = [], []
+    for rows in noise:
+        try:
+            found.append((rows, call(function, rows, source, remedy=ANY_NOISE)))
+        except ModelFailure as error:
+            failures.append(error)
+    if not found:
+        raise failures[0]
+    return found
 
 
-def _sample_noise(known: dict[str, Any], dtype: type) -> list[np.ndarray]:
+def _sample_noise(known: dict[str, Any], inputs: Sequence[Input]) -> list[np.ndarray]:
     """Return rows of noise at several scales, or of token ids."""
     shape, random = (NOISE_ROWS, *known["input_shape"]), np.random.default_rng(0)
-    if np.issubdtype(dtype, np.integer):
+    if inputs[0].column is None and np.issubdtype(inputs[0].dtype, np.integer):
         return [random.integers(0, known.get("vocabulary", 2), shape)]
-    return [scale * random.standard_normal(shape) for scale in NOISE_SCALES]
+    noise = [scale * random.standard_normal(shape) for scale in NOISE_SCALES]
+    for rows in noise:
+        for each in inputs:
+            if each.values or each.dtype is np.bool_:
+                rows[:, each.column] = random.integers(0, len(each.values) or 2, rows[:, each.column].shape)
+            elif np.issubdtype(each.dtype, np.integer):
+                rows[:, each.column] = np.rint(rows[:, each.column])
+    return noise

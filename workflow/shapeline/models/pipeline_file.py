@@ -5,7 +5,6 @@ They are given data frames of the file's columns and types; features are columns
 
 import contextlib
 import hashlib
-import logging
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shapeline.datasets.sources import names_function, user_function
-from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.models.adapters import (
     ORDERS,
@@ -25,6 +23,7 @@ from shapeline.models.adapters import (
     find_fitted_columns,
     find_probabilities,
     find_width,
+    order_classes,
     refuse_categories,
     unwrap_booster,
 )
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
     from shapeline.datasets.loading import Dataset
     from shapeline.datasets.table import Table
-
-log = logging.getLogger(__name__)
 
 # Of scikit-learn's and numpy's own, what skops does not trust by itself; they hold numbers and no code.
 TRUSTED = (
@@ -199,7 +196,7 @@ def _order_probabilities(source: str, estimator: Any, classes: list[str]) -> Cal
         raise ShapelineError(
             f"models: {source} has no predict_proba; wrap its classifier in sklearn's CalibratedClassifierCV"
         )
-    order, ask = _order_classes(source, estimator.classes_, classes), find_probabilities(estimator)
+    order, ask = order_classes(source, estimator.classes_, classes), find_probabilities(estimator)
     return lambda rows: ask(rows)[:, order]
 
 
@@ -224,7 +221,7 @@ def _load_trees(source: str, content: bytes, known: dict[str, Any], task: str) -
     if classes is None:
         return Pipeline(content, known["columns"], estimator, estimator.predict)
     numbered = known.get("source_classes", known["classes"])
-    order, ask = _order_classes(source, classes, known["classes"], numbered), find_probabilities(estimator)
+    order, ask = order_classes(source, classes, known["classes"], numbered), find_probabilities(estimator)
     return Pipeline(content, known["columns"], estimator, lambda rows: ask(rows)[:, order], order)
 
 
@@ -278,28 +275,6 @@ def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:
         texts = [column["name"] for column in columns if column["type"] in ("text", "category")]
         coded = [name for name in texts if name in fitted]
     refuse_categories(source, coded)
-
-
-def _order_classes(source: str, labels: Any, classes: list[str], numbered: Sequence[str] = ()) -> list[int]:
-    """Return the model's number of each class of the dataset: by name, or as `numbered` where its classes are numbers.
-
-    numbered: the classes in the order of the dataset's source, by which the trees of a file number them.
-    """
-    names = [class_name(label) for label in labels]
-    if sorted(names) == sorted(classes):
-        return [names.index(name) for name in classes]
-    if numbered and names == [str(number) for number in range(len(classes))]:
-        if list(numbered) != classes:
-            raise ShapelineError(
-                f"models: {source} numbers its classes, and the dataset's 'classes' has another order than its file; "
-                f"write classes: [{', '.join(numbered)}], or leave it out"
-            )
-        log.info("%s: its classes are numbers, taken in the order of %s", source, ", ".join(classes))
-        return list(range(len(classes)))
-    raise ShapelineError(
-        f"models: {source} has the classes {', '.join(names)} and the dataset has {', '.join(classes)}; they must be "
-        "the same"
-    )
 
 
 @dataclass(frozen=True, eq=False)
