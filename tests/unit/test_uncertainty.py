@@ -86,9 +86,21 @@ def test_no_uncertainty_of_all_coalitions_and_none_known_without_freedom():
     full = designs.kernel_shap(8, 256)
     found = kernel_shap_uncertainty(full, games.look_up(game, full.masks))
     assert not found.standard_error.any() and not found.error.any()
-    one = designs.sample_shapley(8, 9, seed=0)
-    found = sample_shapley_uncertainty(one.masks, orders(8, 9, 0, False), games.look_up(game, one.masks))
-    assert np.isnan(found.standard_error).all()
+    for budget, antithetic in ((9, False), (11, False), (17, False), (22, False), (30, True)):
+        few = designs.sample_shapley(8, budget, 0, antithetic)
+        found = sample_shapley_uncertainty(few.masks, few.sample, games.look_up(game, few.masks), antithetic)
+        assert np.isnan(found.standard_error).all(), budget
+
+
+def test_a_permutation_without_its_reverse_is_uncertain():
+    """Each pair of a permutation and its reverse is exact for this game, and a last one alone is not."""
+    game = games.unanimity(9, {frozenset({0, 1}): 1.0, frozenset({2, 3}): -2.0, frozenset({3, 8}): 1.0})
+    design = designs.sample_shapley(9, 50, 1, antithetic=True)
+    values = games.look_up(game, design.masks)
+    error = np.abs(design.attribute(values) - games.scores(designs.shapley(9), game))
+    found = sample_shapley_uncertainty(design.masks, design.sample, values, antithetic=True)
+    assert len(design.sample) % 2 == 1 and error.max() > 0.05
+    assert (error <= 1.96 * found.standard_error[0]).all()
 
 
 def test_linear_games_are_certain():

@@ -16,6 +16,7 @@ from shapeline.threads import limit_to_one
 
 QUANTILE = 0.975
 PRIOR_FREEDOM = 3  # weight of the features' mean variance in each: few permutations miss a rare large contribution
+MIN_PERMUTATIONS = 3  # of distinct prefixes: two give one feature the only jump by chance, a standard error of 0
 MAX_CELLS = 1 << 22  # pairs times features in one block
 MAX_LEVERAGE = 0.99  # larger leverages of pairs are clipped, which bounds the leave-one-out residual
 
@@ -110,17 +111,19 @@ def sample_shapley_uncertainty(
     """Return standard errors of `sample_shapley` from the variance over its permutations, or antithetic pairs.
 
     masks: (K, d) bool, the prefixes of the permutations and both ends; order: (P, d), permutations of the features in
-    sampled order, each permutation before its reverse; values: (n, K). NaN with fewer than two permutations or pairs.
+    sampled order, each permutation before its reverse; values: (n, K). NaN below MIN_PERMUTATIONS, or as many pairs.
     """
     values = np.atleast_2d(np.asarray(values, dtype=np.float64))
     (count, d), n = order.shape, len(values)
-    marginals = _compute_marginals(masks, order, values)
+    marginals = single = _compute_marginals(masks, order, values)
     if antithetic:
         marginals = (marginals[:, 0 : count // 2 * 2 : 2] + marginals[:, 1::2]) / 2
     free = marginals.shape[1] - 1
-    if free < 1:
+    if min(free + 1, (len(masks) - 2) // (d - 1)) < MIN_PERMUTATIONS:
         return Uncertainty(np.full((n, d), np.nan), np.full(n, np.nan))
     variance = marginals.var(axis=1, ddof=1) / (free + 1)
+    if antithetic and count % 2:  # the last permutation has no reverse, whose errors would cancel its own
+        variance = ((count - 1) / count) ** 2 * variance + single.var(axis=1, ddof=1) / count**2
     prior = variance.mean(axis=1, keepdims=True)
     return _scale_by_quantile((free * variance + PRIOR_FREEDOM * prior) / (free + PRIOR_FREEDOM), free)
 
