@@ -496,6 +496,10 @@ def test_progress_counts_evaluations():
         ({"game": lambda masks: None}, "returned a NoneType for masks of 1 coalition; return (1,)"),
         ({"game": lambda masks: [[1], [1, 2]]}, "returned a list for masks of 1"),
         ({"game": lambda masks: ["a", "b"]}, "returned <U1"),
+        (
+            {"game": lambda masks: pd.Series(masks[:, 0] / 1).sort_values(kind="stable")[::-1]},
+            "the index of values is that of masks in another order",
+        ),
         ({"game": lambda masks: 1 / 0}, "ZeroDivisionError: division by zero (test_games_call.py, line "),
         (
             {"game": lambda masks: np.full(len(masks), np.inf)},

@@ -39,7 +39,7 @@ from shapeline.errors import ShapelineError
 from tests.unit.value_tables import masks_of
 
 X, y = load_iris(return_X_y=True)
-FRAME = load_iris(as_frame=True)["data"]
+FRAME, LABELS = load_iris(return_X_y=True, as_frame=True)
 TRAIN, TEST = slice(0, None, 3), slice(1, None, 3)
 SHARES = np.bincount(y[TEST]) / len(y[TEST])
 NAMES = np.array(["setosa", "versicolor", "virginica"])[y]
@@ -459,6 +459,19 @@ def test_a_pipeline_of_columns_is_valued():
             ),
             "soft voting ensemble without weights",
         ),
+        (
+            lambda: games.FeatureSelection(BAYES, FRAME, LABELS[::-1], FRAME, y),
+            "the index of y is that of X in another order",
+        ),
+        (
+            lambda: games.DataValuation(BAYES, FRAME, y, FRAME, LABELS[::-1]),
+            "give y_test in the order of X_test, or y_test.to",
+        ),
+        (
+            lambda: games.DataValuation(BAYES, FRAME, y, FRAME, y, groups=LABELS[::-1]),
+            "the index of groups is that of X in",
+        ),
+        (lambda: games.DataValuation(BAYES, X, y, X, y, scoring=lambda y, p: 1.0), "as make_scorer(metric)"),
         (lambda: games.FeatureSelection(BAYES, y, y, y, y), "X is an ndarray; give a data frame or an array"),
         (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [7]}), "there is no column 7"),
         (
@@ -504,6 +517,10 @@ def test_a_pipeline_of_columns_is_valued():
             "masks are object of shape (2, 2); give (K, n_players) bool",
         ),
         (lambda: games.StoredGame(np.eye(2), [1j, 2]), "returned complex128 of shape (2,) for masks of 2 coalitions"),
+        (
+            lambda: games.StoredGame(pd.DataFrame(np.eye(2)), pd.Series([1, 2])[::-1]),
+            "the index of values is that of masks",
+        ),
         (lambda: games.StoredGame.read(None), "None is not a game of shapiq"),
         (lambda: games.StoredGame(np.ones((2, 2), bool), [1, 2]), "a coalition occurs twice"),
     ],

@@ -68,7 +68,7 @@ class GlobalImportance(_Removal):
     loss : {"log", "zero_one", "squared", "absolute"} or callable, optional
         The loss per row, from ``(y, prediction)``; by default "log" of probabilities, "squared" of a regression.
     groups : mapping of str to columns, optional
-        Columns that are a player together.
+        Columns that are a player together. Others are always kept.
 
     References
     ----------
@@ -151,7 +151,7 @@ class UncertaintyExplanation(_Removal):
         Entropy of the mean prediction; mean entropy of the members' predictions; their difference, the mutual
         information of prediction and member. Several give several outputs.
     groups : mapping of str to columns, optional
-        Columns that are a player together.
+        Columns that are a player together. Others are always kept.
 
     References
     ----------

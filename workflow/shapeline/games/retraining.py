@@ -11,6 +11,7 @@ from shapeline.games.validation_scores import (
     build_failure,
     build_identity,
     check_columns,
+    check_order,
     check_rows,
     compute_scores,
     find_empty_value,
@@ -127,9 +128,10 @@ class DataValuation(_Retraining):
         untrainable: str = "raise",
     ):
         check_rows("DataValuation", X, y, ("X", "y"))
-        count, groups = len(y), None if groups is None else list(groups)
+        count, labelled, groups = len(y), groups, None if groups is None else list(groups)
         if groups is not None and len(groups) != count:
             raise ShapelineError(f"DataValuation: groups has {len(groups)} labels for {count} examples; give {count}")
+        check_order("DataValuation", X, labelled, ("X", "groups"))
         if untrainable not in ("raise", "empty"):
             raise ShapelineError(f"DataValuation: untrainable is {untrainable!r}; give 'raise' or 'empty'")
         labels = [f"example {index}" for index in range(count)] if groups is None else [str(label) for label in groups]
@@ -172,7 +174,7 @@ class FeatureSelection(_Retraining):
     y, y_test : sequence of n_rows
         Targets.
     groups : mapping of str to columns, optional
-        Columns of each player, by name or by number; by default each column is a player.
+        Columns of each player, by name or by number; by default each column is a player. Others are not used.
     scoring, empty
         As for `DataValuation`.
 

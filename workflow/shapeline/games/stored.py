@@ -13,7 +13,7 @@ import pandas as pd
 from shapeline.designs.design import check_integer, enumerate_coalitions
 from shapeline.errors import ShapelineError, first_line
 from shapeline.files import atomic
-from shapeline.games.validation_scores import build_identity, convert_values
+from shapeline.games.validation_scores import build_identity, check_order, convert_values
 
 
 class StoredGame:
@@ -40,6 +40,7 @@ class StoredGame:
     """
 
     def __init__(self, masks: np.ndarray, values: np.ndarray, player_names: Sequence[str] | None = None):
+        check_order("StoredGame", masks, values, ("masks", "values"))
         given = np.asarray(masks, None if hasattr(masks, "dtype") else object)  # objects: rows of different lengths
         if given.ndim != 2 or not given.size or not np.isin(given, (0, 1)).all():
             wrong = f"masks are {given.dtype} of shape {given.shape}"

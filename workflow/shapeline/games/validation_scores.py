@@ -68,7 +68,7 @@ def fit_baseline(estimator: object, X: object, y: object) -> object:
 
 
 def check_rows(where: str, X: object, y: object, names: tuple[str, str]) -> None:
-    """Raise ShapelineError for missing inputs or targets, or different numbers of them."""
+    """Raise ShapelineError for missing inputs or targets, different numbers of them, or rows in two orders."""
     for name, data in zip(names, (X, y), strict=True):
         if not hasattr(data, "shape") and not hasattr(data, "__len__"):
             raise ShapelineError(f"{where}: {name} is {name_type(data)}; give an array, a data frame or a list")
@@ -76,6 +76,18 @@ def check_rows(where: str, X: object, y: object, names: tuple[str, str]) -> None
     if sizes[0] != sizes[1] or not sizes[0]:
         raise ShapelineError(
             f"{where}: {names[0]} has {sizes[0]} rows and {names[1]} {sizes[1]}; give one target for each of some rows"
+        )
+    check_order(where, X, y, names)
+
+
+def check_order(where: str, X: object, y: object, names: tuple[str, str]) -> None:
+    """Raise ShapelineError for pandas objects whose rows have the same labels in two orders."""
+    if not all(isinstance(data, pd.DataFrame | pd.Series) for data in (X, y)) or X.index.equals(y.index):
+        return
+    if X.index.is_unique and y.index.is_unique and y.index.isin(X.index).all():
+        raise ShapelineError(
+            f"{where}: the index of {names[1]} is that of {names[0]} in another order, and rows are matched by "
+            f"position; give {names[1]} in the order of {names[0]}, or {names[1]}.to_numpy() if the positions are right"
         )
 
 
@@ -95,7 +107,8 @@ def find_empty_value(
         empty = compute_scores(scorers, fit_baseline(*fitted), *test) if empty is None else empty
         values = np.ravel(np.asarray(empty, float))
     except Exception as error:  # whatever a scorer raises
-        raise build_failure(where, error, "give a scorer that takes such targets, or the number empty") from error
+        remedy = "give a scorer that takes such targets, as make_scorer(metric) of a metric, or the number empty"
+        raise build_failure(where, error, remedy) from error
     if values.size not in (1, len(scorers)):
         raise ShapelineError(f"{where}: empty is {empty!r} for {len(scorers)} scores; give a number, or one of each")
     return np.broadcast_to(values, len(scorers)).copy() if len(scorers) > 1 else float(values[0])
@@ -111,6 +124,8 @@ def check_columns(where: str, X: object, other: object, name: str) -> None:
 
 def convert_values(where: str, values: object, count: int) -> np.ndarray:
     """Return values as (K, outputs) float64. Raises ShapelineError unless they are (K,) or (K, outputs)."""
+    if isinstance(values, pd.DataFrame | pd.Series):
+        check_order(where, pd.Series(0, range(count)), values, ("masks", "values"))
     try:
         values = detach(values)
         array = np.ma.filled(values, np.nan) if np.ma.is_masked(values) else np.asarray(values)
