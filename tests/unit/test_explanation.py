@@ -364,6 +364,7 @@ def test_instances_and_features_are_picked(explained):
         ),
         (lambda e: e[1, 2, 3], "3 indices; give instances and features"),
         (lambda e: e.save(None), "a NoneType is no path"),
+        (lambda e: e.save("e.csv"), "e.csv: save writes Parquet; end the name with .parquet"),
         (lambda e: e.to_html(5), "to_html: an int is no path"),
         (lambda e: shapeline.Explanation.load(None), "load: a NoneType is no path"),
         (lambda e: scores.read(5), "scores.read: an int is no path"),
@@ -783,8 +784,9 @@ def test_attributes_under_their_old_names_warn(explained):
     for old, new in (("uncertainty", "standard_error"), ("flag", "warning"), ("extra", "details")):
         with pytest.warns(DeprecationWarning, match=f"{old} is deprecated; use {new}"):
             assert getattr(explained, old) is getattr(explained, new)
-    with pytest.raises(AttributeError, match="no attribute 'uncertain'"):
-        explained.uncertain  # noqa: B018
+    for name, words in (("uncertain", "$"), ("values", "; use explanation.scores"), ("to_csv", ".*to_frame")):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'{words}"):
+            getattr(explained, name)
 
 
 def test_evaluations_of_partition_are_its_own():

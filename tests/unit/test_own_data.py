@@ -1,6 +1,7 @@
 """Custom tables, texts, models, methods and scores, by configuration only."""
 
 import copy
+import csv
 import itertools
 import operator
 import sys
@@ -674,7 +675,12 @@ KIND = features.Features("column", (3,), np.arange(3, dtype=np.int32), ("a", "b"
 
 def external_rows(tmp_path, table: pd.DataFrame, suffix: str = "parquet", instances=(5, 2, 9)):
     file = tmp_path / f"scores.{suffix}"
-    table.to_csv(file, index=False) if suffix == "csv" else table.to_parquet(file)
+    signs = {
+        "csv": {},
+        "excel.csv": {"sep": ";", "decimal": ","},
+        "r.tsv": {"sep": "\t", "quoting": csv.QUOTE_NONNUMERIC},
+    }
+    table.to_csv(file, index=False, **signs[suffix]) if suffix in signs else table.to_parquet(file)
     data = np.zeros((len(instances), 3), np.float32)
     return shortcuts.attribute(
         *(None, data, np.ones(len(instances), int), {"method": "external", "path": str(file)}, KIND, None),
@@ -682,11 +688,11 @@ def external_rows(tmp_path, table: pd.DataFrame, suffix: str = "parquet", instan
     )[0]
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("suffix", ["csv", "excel.csv", "r.tsv", "parquet"])
 def test_scores_by_column_come_by_instance_and_by_name(tmp_path, suffix):
-    table = pd.DataFrame({"instance": [2, 5], "c": [3.0, 30], "a": [1.0, 10], "b": [2.0, 20], "evaluations": [0, 7]})
+    table = pd.DataFrame({"instance": [2, 5], "c": [3.5, 30], "a": [1.5, 10], "b": [2.5, 20], "evaluations": [0, 7]})
     found = external_rows(tmp_path, table, suffix)
-    np.testing.assert_array_equal(found.scores[:2], [[10, 20, 30], [1, 2, 3]])
+    np.testing.assert_array_equal(found.scores[:2], [[10, 20, 30], [1.5, 2.5, 3.5]])
     assert found.status == ["ok", "ok", "not in the file"] and np.isnan(found.scores[2]).all()
     assert "no row of instance 9" in found.error[2]
     assert found.warning == [None, external.NO_COUNT, None] and list(found.evaluations[:2]) == [7, 0]

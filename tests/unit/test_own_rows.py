@@ -324,6 +324,7 @@ class Hazard:
             IsolationForest(n_estimators=5).fit(X),
             "predicts groups, not probabilities; give model.decision_function with value='prediction'",
         ),
+        (SimpleNamespace(n_players=3), r"a game has players and no inputs; call shapeline.shapley_values\(game\)"),
         (
             PCA(2).fit(X),
             r"a PCA gives no predictions; give lambda rows: model.transform\(rows\)\[:, 0\] with value='pred",
@@ -343,7 +344,7 @@ class Hazard:
         (LinearRegression().fit(X, X[:, :2]), r"lambda rows: np.asarray\(model.predict\(rows\)\)\[:, 0\] of several"),
         (Hazard(), r"a Hazard has no method predict; give another of its methods \(predict_median, predict_partial\)"),
         (InferenceSession(), r"lambda rows: model.run\(None, \{model.get_inputs\(\)\[0\].name: rows"),
-        (Hazard().predict_median, r"gave values from 2 to 2, and probabilities are from 0 to 1; for other numbers set"),
+        (Hazard().predict_median, r"gave values from 2 to 2, and probabilities are from 0 to 1; for other numbers give"),
     ],
 )
 def test_a_refusal_names_what_works(model, told):

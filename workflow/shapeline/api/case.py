@@ -137,6 +137,10 @@ class Case:
 
 def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     """Return the game and inputs of a call. Raises ShapelineError that names the argument."""
+    if hasattr(model, "n_players"):
+        raise ShapelineError(
+            "explain: model: a game has players and no inputs; call shapeline.shapley_values(game), once per method"
+        )
     given_features = wanted.features if isinstance(wanted.features, Features) else None
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
     tokens = (given_features.kind if given_features else kind if isinstance(kind, str) else None) in TEXT_KINDS

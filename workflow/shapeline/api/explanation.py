@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from shapeline.report.elements import HTML
 
 RENAMED = RENAMED_COLUMNS | {"pairs": "interaction_values"}
+EQUIVALENTS = {
+    "values": "scores",
+    "to_csv": "to_frame().to_csv(path)",
+    "to_parquet": "save(path)",
+}  # of shap and pandas
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
 
 
@@ -143,7 +148,8 @@ class Explanation(Record):
     def __getattr__(self, name: str) -> Any:
         """Return a column by the name that it had before version 0.2, with a DeprecationWarning."""
         if name not in RENAMED:
-            raise AttributeError(f"Explanation has no attribute '{name}'")
+            remedy = f"; use explanation.{EQUIVALENTS[name]}" if name in EQUIVALENTS else ""
+            raise AttributeError(f"Explanation has no attribute '{name}'{remedy}")
         warnings.warn(f"{name} is deprecated; use {RENAMED[name]}", DeprecationWarning, stacklevel=2)
         return getattr(self, RENAMED[name])
 
@@ -344,7 +350,11 @@ class Explanation(Record):
         )
 
     def save(self, path: str | Path) -> None:
-        """Write a score file for `scores.read` and `Explanation.load`; scores are stored as float32."""
+        """Write a Parquet file for `scores.read` and `Explanation.load`; scores are stored as float32."""
+        if str(path).lower().endswith((".csv", ".tsv", ".xlsx", ".html")):
+            raise ShapelineError(
+                f"{path}: save writes Parquet; end the name with .parquet, or use to_frame() or to_html"
+            )
         stored.write(self, path)
 
     @classmethod

@@ -3,11 +3,13 @@
 import functools
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from shapeline.datasets import table_file
+from shapeline.datasets.csv_file import PLAIN, CsvFormat
 from shapeline.datasets.loading import Dataset
 from shapeline.datasets.sources import expand
 from shapeline.errors import MethodFailure, ShapelineError
@@ -97,10 +99,22 @@ def _read_scores(path: str, rows: pd.DataFrame, features: Features) -> np.ndarra
     return rows[columns].to_numpy(np.float64)
 
 
+def _find_format(file: Path) -> CsvFormat:
+    """Return the signs of a CSV file, which spreadsheets choose by language; cells are numbers, so a row shows them."""
+    if file.suffix.lower() == ".parquet":
+        return PLAIN
+    with open(file, encoding="utf-8-sig", errors="replace") as stream:
+        header, row = stream.readline(), stream.readline()
+    separators = [sign for sign in ",;\t" if "instance" in [cell.strip(' "\n') for cell in header.split(sign)]]
+    separator = next(iter(separators), ",")
+    return CsvFormat(separator, decimal="," if separator != "," and "," in row else ".")
+
+
 @functools.lru_cache(maxsize=1)
 def _read_table(path: str, changed: int) -> pd.DataFrame:
     """Return the file by instance, and by target if it has one. changed: its modification time, a key of the cache."""
-    table = table_file.frame(expand(path))
+    file = expand(path)
+    table = table_file.frame(file, _find_format(file))
     if "instance" not in table:
         raise ShapelineError(
             f"{path}: it has no column 'instance'; add it, with the numbers of the rows of the dataset."
