@@ -121,6 +121,16 @@ def test_without_exact_values_masking_decides(monkeypatch):
     assert found.by == "deletion" and "error" not in found.table and "would cost" in " ".join(found.notes)
 
 
+def test_values_read_from_the_model_are_exact_for_any_number_of_columns():
+    wide = RNG.normal(size=(40, 30))
+    model = HistGradientBoostingRegressor(max_iter=5).fit(wide, wide[:, 0] * 3 + wide[:, 1])
+    found = shapeline.compare(model, wide[:6], ["kernel_shap", "tree_shap"], background=wide, budget=3)
+    assert found.exact is found.explanations["tree_shap"] and found.by == "error" and found.recommended == "tree_shap"
+    assert found.table["error"]["tree_shap"] == 0 < found.table["error"]["kernel_shap"]
+    notes = " ".join(found.notes)
+    assert "that to tree_shap, whose" in notes and "no more than kernel_shap: use tree_shap in place" in notes
+
+
 def test_a_regression_is_compared_by_its_errors():
     table = pd.DataFrame(X, columns=list("abcde"))
     model = HistGradientBoostingRegressor(max_iter=5).fit(table, X[:, 0])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 DEFAULT_METHODS = ("kernel_shap", "sample_shapley", "gp_shapley", "occlusion")
 CONTROL = "random"  # the end of the range that the margin is a share of; it evaluates no model
 MAX_ROWS = 1_000_000  # model rows that exact values may cost
+EXACT = ("tree_shap", "linear_shap")  # methods that read exact values from the model, for any number of features
 PRINTED = {"rmse": "error", "spearman": "rank correlation", "deletion_auc": "deletion", "insertion_auc": "insertion"}
 TITLES = {"deletion": "deletion AUC", "insertion": "insertion AUC"}  # of columns, in print
 
@@ -82,8 +83,8 @@ class Comparison:
     @property
     def every(self) -> dict[str, Explanation]:
         """The explanations by method, with the exact values where they are known."""
-        exact = {} if self.exact is None or "exact" in self.explanations else {"exact": self.exact}
-        return {**self.explanations, **exact}
+        known = "exact" in self.explanations or any(each is self.exact for each in self.explanations.values())
+        return {**self.explanations, **({} if self.exact is None or known else {"exact": self.exact})}
 
     def to_html(self, path: str | Path | None = None) -> str | None:
         """Return a page with the table, the recommendation and the explorer of all methods, or write it to a file."""
@@ -137,7 +138,8 @@ def compare(
     -------
     Comparison
         `table` has a row per method: evaluations and seconds per instance; error (RMSE) to and rank correlation with
-        the exact Shapley values where these cost at most a million model rows; deletion AUC (lower is better) and
+        the exact Shapley values where these cost at most a million model rows, or `tree_shap` or `linear_shap` gives
+        them; deletion AUC (lower is better) and
         insertion AUC (higher is better) of the log-odds curves in nats, not of a regression; agreement, the mean rank
         correlation with the other methods except random. The criterion is the error, else the deletion AUC. A method
         that fails is a note.
@@ -181,7 +183,7 @@ def compare(
     if not set(result) - {CONTROL}:
         raise ShapelineError(f"compare: all methods failed ({'; '.join(notes)}); choose others")
     notes += [f"{entry}, {flag}." for entry, each in result.items() for flag in formatting.list_warnings(each)]
-    exact = _compute_exact(case, notes)
+    exact = _compute_exact(case, result, notes)
     rows = {entry: stored.build_rows(each) for entry, each in result.items()}
     measured = _measure_methods(case, rows, exact, notes)
     agreement = tabulate_agreement(list(rows), functools.partial(_correlate, rows))
@@ -211,14 +213,21 @@ def read_entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str,
     return entries | {CONTROL: (CONTROL, {})}
 
 
-def _compute_exact(case: Case, notes: list[str]) -> Explanation | None:
-    """Return the exact Shapley values of all inputs; None, with a note, where they cost too much."""
+def _compute_exact(case: Case, found: Mapping[str, Explanation], notes: list[str]) -> Explanation | None:
+    """Return the exact Shapley values of all inputs, or those that a method found; None, with a note, if too costly."""
     reference = case.game.reference
     n_rows = 1 if reference.own else len(reference.rows)
     cost = sum(2.0**features.d * len(indices) for features, indices in case.buckets) * n_rows
     if cost > MAX_ROWS:
+        for entry, each in found.items():
+            if formatting.name_of(each) in EXACT and set(each.status) == {"ok"}:
+                notes.append(f"The error is that to {entry}, whose values are exact.")
+                return each
         limit = "reduce instances or background rows" if cost < 10 * MAX_ROWS else f"the limit is {MAX_ROWS:,}"
-        notes.append(f"The exact values would cost {cost:,.3g} model rows, so no error is measured; {limit}.")
+        notes.append(
+            f"The exact values would cost {cost:,.3g} model rows, so no error is measured; {limit}. Of trees and linear "
+            "models the methods tree_shap and linear_shap give them."
+        )
         return None
     return case.explain_all({"method": "shapley"}, 1.0)
 
@@ -299,9 +308,10 @@ def _advise(
     """Recommend a method, with a note where one costs as much as the exact values."""
     costs = table["evaluations"]
     most = np.inf if exact is None else exact.cost["evaluations"]
-    if expensive := [entry for entry in values if costs[entry] >= most and entry != CONTROL]:
+    inexact = [entry for entry in values if entry != CONTROL and (exact is None or values[entry].any())]
+    if expensive := [entry for entry in inexact if costs[entry] >= most]:
         notes.append(
             f"The exact values cost {most:,.6g} evaluations per instance, no more than {', '.join(expensive)}: use "
-            "shapley in place of these."
+            f"{formatting.name_of(exact)} in place of these."
         )
     return recommend(values, costs.to_dict(), margin, CONTROL)
