@@ -164,3 +164,8 @@ def test_a_mistake_is_one_line(arguments, words):
     with pytest.raises(ShapelineError, match=words) as failure:
         shapeline.compare(MODEL, X, **{"methods": ["occlusion"], "background": X[:8], **arguments})
     assert "\n" not in str(failure.value)
+
+
+def test_a_model_in_the_place_of_the_inputs_is_one_line():
+    with pytest.raises(ShapelineError, match="inputs: a LogisticRegression is a model; give the model first"):
+        shapeline.compare(X, MODEL)

@@ -27,4 +27,5 @@ def __getattr__(name: str):
     except ModuleNotFoundError as error:
         if error.name != f"shapeline.{name}":
             raise
-        raise AttributeError(f"module 'shapeline' has no attribute '{name}'") from None
+        remedy = "; call shapeline.explain(model, inputs, background=rows)" if name.endswith("Explainer") else ""
+        raise AttributeError(f"module 'shapeline' has no attribute '{name}'{remedy}") from None

@@ -141,6 +141,8 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
         raise ShapelineError(
             "explain: model: a game has players and no inputs; call shapeline.shapley_values(game), once per method"
         )
+    if hasattr(inputs, "predict") and not hasattr(model, "predict"):
+        raise ShapelineError(f"explain: inputs: {name_type(inputs)} is a model; give the model first, then its inputs")
     given_features = wanted.features if isinstance(wanted.features, Features) else None
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
     tokens = (given_features.kind if given_features else kind if isinstance(kind, str) else None) in TEXT_KINDS
