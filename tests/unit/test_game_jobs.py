@@ -128,13 +128,17 @@ def test_failed_evaluations_are_a_row_or_stop_the_job(tmp_path, file):
 def test_values_outlive_a_job_and_an_edit_of_the_file_recomputes_them(tmp_path, file):
     settings = settings_of(file, "build", {"method": "shapley"})
     asked, store = tmp_path / "asked.txt", str(tmp_path / "rows")
-    job_of(tmp_path, settings, "exact", store).explain_shard(0, 1, "fail", None)
-    assert len(asked.read_text().splitlines()) == 64
-    job_of(tmp_path, settings, "other", store).explain_shard(0, 1, "fail", None)
-    assert len(asked.read_text().splitlines()) == 64
-    file.write_text(file.read_text() + "\n# another\n")
-    job_of(tmp_path, settings, "exact", store).explain_shard(0, 1, "fail", None)
-    assert len(asked.read_text().splitlines()) == 128
+    for entry, count in (("exact", 65), ("other", 66), ("edited", 131)):  # one in fifty shows if the game is repeatable
+        if entry == "edited":
+            file.write_text(file.read_text() + "\n# another\n")
+        found = job_of(tmp_path, settings, entry, store).explain_shard(0, 1, "fail", None)
+        assert len(asked.read_text().splitlines()) == count and found.rows["warning"][0] is None
+    rows = (
+        job_of(tmp_path, settings_of(file, "unseeded", {"method": "shapley"}), "exact")
+        .explain_shard(0, 1, "fail", None)
+        .rows
+    )
+    assert rows["warning"][0].startswith("the game is not repeatable: the value of the coalition {player")
 
 
 def test_the_example_values_groups(root, monkeypatch):

@@ -431,12 +431,15 @@ def test_a_game_that_is_not_repeatable_is_reported(name, settings):
     assert "not repeatable" in found.warning[-1] and "not repeatable" in repr(found)
 
 
-def test_only_fast_games_are_evaluated_again_within_their_number_of_evaluations(tmp_path):
+def test_games_are_evaluated_again_within_their_time_and_number_of_evaluations(tmp_path):
+    with pytest.warns(UserWarning, match="the game is not repeatable"):
+        shapeline.shapley_values(UNREPEATABLE["random"], 12, budget=5, cache=tmp_path / "random")
     for settings, spare in (
         ({"evaluations": 48}, 0),
         ({"evaluations": 49}, 1),
         ({}, 4),
         ({"cache": tmp_path / "a"}, 0),
+        ({"cache": tmp_path / "b", "budget": 5}, 1),  # of 60
     ):
         game = Counted(lambda masks: masks.sum(axis=1))
         shapeline.shapley_values(game, 12, **settings)

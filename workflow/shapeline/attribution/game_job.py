@@ -202,7 +202,11 @@ class GameJob(Job):
             keys.append(value_key(game, self._source))
             values = _load(game, self._source, self.store, Evaluation(on_error=on_error, seconds=SLOW_SECONDS), known)
             with rename_place(WHERE, self._source.function):
-                frames += [self._build_rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
+                rows = [self._build_rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
+            if noise := self._find_noise(values):
+                log.warning("%s", noise)
+                rows = [frame.assign(warning=noise) for frame in rows]
+            frames += rows
             log.info("%d coalitions, %d of them evaluated earlier", values.evaluations, values.reused)
         rows = pd.concat(frames, ignore_index=True).assign(training_seed=0, randomised_layers=None)
         shared = games[0].features if len({game.players for game in games}) == 1 else None
@@ -229,6 +233,12 @@ class GameJob(Job):
                 )
             )
         return pd.concat(frames, ignore_index=True)
+
+    def _find_noise(self, values: Values) -> str:
+        """Return a warning if the game gives other values now than those stored by its jobs of parallel evaluations."""
+        seconds = [values.file.seconds.get(key, 0.0) for key in values.used]
+        jobs = max(1, len(self.files.get("values", ())))
+        return values.repeat_some(values.used, sum(seconds) / max(1, len(seconds)), jobs)
 
     @cached_property
     def _source(self) -> GameSource:

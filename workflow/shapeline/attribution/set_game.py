@@ -24,6 +24,7 @@ CALL_SECONDS = 1.0  # target time of one call of a game, which determines its nu
 MAX_BATCH = 2**14  # coalitions per call
 CALLS_PER_ROUND = 8  # calls per process before the number of coalitions is adapted to the time
 MIN_CHECKS, CHECK_SECONDS = 3, 0.1  # cached coalitions that are evaluated again in addition to both ends, and time
+CHECK_SHARE = 0.02  # time of second evaluations, which show whether a game is repeatable, over that of all first ones
 MAX_NAMED = 6  # players of a coalition that a message names
 FAILED = "evaluation failed"
 
@@ -174,21 +175,32 @@ class Values:
                 )
 
     def find_noise(self, limit: int | None) -> str:
-        """Return a warning if a fast game gives other values in a second call, within a limit of all evaluations."""
-        known, table = self._known[len(self._before) :], self._table[len(self._before) :]
-        most = len(known) if limit is None else max(0, limit - self.evaluations)
-        most = min(most, self.how.batch or most, int(CHECK_SECONDS / max(self.seconds, 1e-9)))
-        places = list(dict.fromkeys([len(known) // 2, 1, 0, len(known) - 1]))[:most]
-        if self.file or self._failed or len(known) < 2 or not places:
+        """Return a warning if the game gives other values in a second call, within a limit of all evaluations."""
+        new = self._known[len(self._before) :]
+        spare = len(new) if limit is None else max(0, limit - self.evaluations)
+        return self.repeat_some(new, self.seconds, self.how.n_jobs, min(spare, self.how.batch or spare))
+
+    def repeat_some(self, keys: pd.Index, seconds: float, jobs: int, most: int = MAX_BATCH) -> str:
+        """Evaluate up to four of these coalitions again, and return a warning if a value differs.
+
+        seconds: of each of the evaluations, made on so many jobs. The second ones take CHECK_SHARE of the time of the
+        first ones, and at least CHECK_SECONDS if values are not stored.
+        """
+        allowed = max(0.0 if self.file else CHECK_SECONDS, CHECK_SHARE * seconds * len(keys) / jobs)
+        most = min(most, int(allowed / max(seconds, 1e-9)))
+        places = list(dict.fromkeys([len(keys) // 2, 1, 0, len(keys) - 1]))[:most]
+        if self._failed or len(keys) < 2 or not places:
             return ""
-        masks, before = self._read_masks(known[places]), table[places]
-        _, now, failure = _call(self.game, masks, 0)
-        if failure or not (different := np.argwhere(np.abs(now - before) > allow_difference(table))).size:
-            return ""
-        row, output = different[0]
-        values = f"{self._name(masks[row])} was {before[row, output]} and then {now[row, output]}"
-        remedy = "seed its random numbers, and let no value depend on other rows of masks"
-        return f"the game is not repeatable: the value of the coalition {values}; {remedy}"
+        masks, before = self._read_masks(keys[places]), self._table[self._known.get_indexer(keys[places])]
+        with contextlib.suppress(ShapelineError), _open_calls(self.how.n_jobs, self.game, 0) as call:
+            [(_, now, failure)] = call([masks])
+            different = [] if failure else np.argwhere(np.abs(now - before) > allow_difference(self._table))
+            if len(different):
+                row, output = different[0]
+                values = f"{self._name(masks[row])} was {before[row, output]} and then {now[row, output]}"
+                remedy = "seed its random numbers, and let no value depend on other rows of masks"
+                return f"the game is not repeatable: the value of the coalition {values}; {remedy}"
+        return ""
 
     def _read_masks(self, keys: pd.Index) -> np.ndarray:
         """Return the coalitions (K, n) of texts of 0 and 1."""
