@@ -200,7 +200,7 @@ def test_a_file_that_does_not_fit_is_one_line(package, prepared, table, tmp_path
     refused(f"cannot be read as a file of {package}", prepared())
     source = written(package, boosted(package).fit(HOLES, BINARY), tmp_path)
     refused("takes 6 columns and the dataset has 5", prepared(table=table.drop(columns="z")))
-    refused(r"numbers its classes, .* write classes: \[no, yes\]", prepared(classes=["yes", "no"]))
+    refused(r"numbers its classes, .* write classes: \['no', 'yes'\]", prepared(classes=["yes", "no"]))
     coded = table.assign(z=np.where(BINARY, "a", "b"))
     refused("takes numbers and column 'z' holds categories", prepared(table=coded))
 

@@ -83,6 +83,11 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("experiments.digits.methods.k", {"budget": 4}, ["methods.k: the key 'method' is missing"]),
         ("seed", "08", ["seed: '08' is text to YAML; write 8 without quotes"]),
         ("run", [False], ["run.0: False is a bare no, off or false to YAML; write it in quotes"]),
+        (
+            "datasets",
+            {"t": {"source": "table_file", "path": "t.csv", "target": "y", "classes": ["a", False]}},
+            ["datasets.t.classes.1: False is a bare no, off or false to YAML; write it in quotes"],
+        ),
         ("experiments.digits.methods.k", "lime", ["methods.k: 'lime' is not a mapping of keys; write {method: lime}"]),
         (
             "experiments.digits.methods.k",

@@ -146,7 +146,7 @@ def test_a_dictionary_per_row_is_read_by_its_keys(file):
     expected = softmax(ROWS @ WEIGHTS, axis=1)
     for classes, order in ((["2", "0", "1"], [2, 0, 1]), (["a", "b", "c"], [0, 1, 2])):
         np.testing.assert_allclose(opened(path, classes=classes).module(ROWS), expected[:, order], rtol=1e-5, atol=1e-7)
-    with pytest.raises(ShapelineError, match=r"numbers its classes, .* write classes: \[a, b, c\]"):
+    with pytest.raises(ShapelineError, match=r"numbers its classes, .* write classes: \['a', 'b', 'c'\]"):
         opened(path, classes=["b", "a", "c"], source_classes=["a", "b", "c"])
 
 

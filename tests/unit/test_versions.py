@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 
@@ -61,6 +62,10 @@ def test_a_run_ends_with_failures_and_warnings_per_method(default, tmp_path, mon
     scores.write(path, rows.assign(instance=range(4)), {})
     (line,) = messages.list_warnings(loaded, ["digits"])
     assert line == "digits: lime: 1 of 4 explanations failed (lime: no memory), a gap in 2 of 4 explanations"
+    card = Path(runs.name_model_files(loaded, "digits_cnn")["card"])
+    card.parent.mkdir(parents=True)
+    card.write_text('{"test_warning": "another order"}')
+    assert messages.list_warnings(loaded, ["digits"]) == ["digits: another order", line]
 
 
 def test_strict_versions_are_settings_of_jobs_and_the_default_is_none(default, monkeypatch):

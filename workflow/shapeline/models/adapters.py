@@ -335,7 +335,7 @@ def order_classes(source: str, labels: Any, classes: list[str], numbered: Sequen
         if list(numbered) != classes:
             raise ShapelineError(
                 f"models: {source} numbers its classes, and the dataset's 'classes' has another order than its file; "
-                f"write classes: [{', '.join(numbered)}], or leave it out"
+                f"write classes: {list(numbered)}, or leave it out"
             )
         log.info("%s: its classes are numbers, taken in the order of %s", source, ", ".join(classes))
         return list(range(len(classes)))

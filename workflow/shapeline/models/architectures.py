@@ -313,13 +313,14 @@ def _measure_scores(classifier: Classifier, dataset: Dataset, rows: np.ndarray) 
         rmse = float(np.sqrt(((predicted - labels) ** 2).mean()))
         return {"r2": r_squared(predicted, labels), "rmse": rmse}
     right = predicted == labels
-    if classifier.task == TASK:
-        _report_other_order(classifier, predicted, labels, dataset.card["classes"])
-    return {"accuracy": float(right.mean()), **(label_scores(right, dataset.card) if right.ndim == 2 else {})}
+    if right.ndim == 2:
+        return {"accuracy": float(right.mean()), **label_scores(right, dataset.card)}
+    warning = _find_other_order(classifier, predicted, labels, dataset.card["classes"])
+    return {"accuracy": float(right.mean()), **({"warning": warning} if warning else {})}
 
 
-def _report_other_order(classifier: Classifier, predicted: np.ndarray, labels: np.ndarray, classes: list[str]) -> None:
-    """Warn if the predicted classes (n,) fit the labels far better with the classes in another order."""
+def _find_other_order(classifier: Classifier, predicted: np.ndarray, labels: np.ndarray, classes: list[str]) -> str:
+    """Return a warning if the predicted classes (n,) fit the labels far better with the classes in another order."""
     from scipy.optimize import linear_sum_assignment
 
     counts = np.zeros((len(classes), len(classes)))
@@ -328,13 +329,16 @@ def _report_other_order(classifier: Classifier, predicted: np.ndarray, labels: n
     right, other = predicted == labels, order[predicted] == labels
     gained, lost = (other & ~right).sum(), (right & ~other).sum()
     is_reliable = len(labels) >= 5 * len(classes) and other.mean() > 0.5  # of few rows some order fits by chance
-    if is_reliable and gained - lost > MIN_GAIN * np.sqrt(gained + lost):
-        log.warning(
-            "model '%s': %.0f %% of %d rows are predicted right, and %.0f %% if its outputs are those of %s, in this "
-            "order; check that it numbers the classes as the dataset does: %s",
-            *(classifier.architecture, 100 * right.mean(), len(labels), 100 * other.mean()),
-            *(", ".join(classes[number] for number in order), ", ".join(classes)),
-        )
+    if not is_reliable or gained - lost <= MIN_GAIN * np.sqrt(gained + lost):
+        return ""
+    reordered = ", ".join(classes[number] for number in order)
+    warning = (
+        f"model '{classifier.architecture}': {100 * right.mean():.0f} % of {len(labels)} rows are predicted right, and "
+        f"{100 * other.mean():.0f} % if its outputs are those of {reordered}, in this order; check that it "
+        f"numbers the classes as the dataset does: {', '.join(classes)}"
+    )
+    log.warning("%s", warning)
+    return warning
 
 
 BLOCK = re.compile(r"(.*?(?:\.\d+|embeddings))\.")  # of a transformer, in the names of its layers

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from shapeline.config import derived
 from shapeline.config.types import Config, Experiment
@@ -357,11 +358,15 @@ def list_version_lines(config: Config) -> list[str]:
 
 
 def list_warnings(config: Config, requested: Collection[str | None]) -> list[str]:
-    """Return a line per method of the requested experiments with the numbers of failed and flagged instances."""
+    """Return a line per warning of a model, and per method the numbers of failed and flagged instances."""
     from pyarrow import parquet
 
     lines = []
     for experiment in filter(requested.__contains__, config.run):
+        model = config.experiments[experiment].model
+        card = Path(runs.name_model_files(config, model)["card"]) if model else None
+        if card and card.is_file() and (warning := read_document(card).get("test_warning")):
+            lines.append(f"{experiment}: {warning}")
         for entry in runs.list_entries(config, experiment):
             rows = [
                 row
