@@ -129,7 +129,7 @@ def test_a_game_resumes_after_a_killed_job(slurm, fresh):
     assert not (fresh.path / "own/kill").exists()
     fresh.snakemake(*PROFILE, *HASTE, cold=True)
     counts = Counter((fresh.path / "own/asked.txt").read_text().splitlines())
-    assert len(counts) == 64 and counts.total() == 65  # the one that was cut short, once more
+    assert len(counts) == 64 and counts.total() in (65, 66)  # those cut short once more: one in each of two jobs
     table = np.random.default_rng(0).normal(size=(64, 1))[:, 0]
     found = scores.read(fresh.path / "results/groups/scores/exact")
     np.testing.assert_allclose(found["scores"][0], by_definition(table, 6), atol=1e-6)
