@@ -180,13 +180,15 @@ def test_interactions_add_up():
 
 
 def test_an_interrupted_run_evaluates_each_coalition_once(tmp_path):
-    n, file = 9, tmp_path / "new" / "values.parquet"
+    n, file, link = 9, tmp_path / "new" / "values.parquet", tmp_path / "link"
+    link.symlink_to(file)
     game = Counted(table_game(n, 2), most=25)
     with pytest.raises(KeyboardInterrupt):
         shapeline.shapley_values(game, n, 60, cache=file, batch=1, identity="nine")
     assert len(pd.read_parquet(file)) == 25
     game.most = math.inf
-    found = shapeline.shapley_values(game, n, 60, cache=file, identity="nine")
+    found = shapeline.shapley_values(game, n, 60, cache=link, identity="nine")
+    assert link.is_symlink()
     whole = shapeline.shapley_values(game.game, n, 60)
     assert set(game.asked.values()) == {1} and game.asked.total() == 60 == found.evaluations[0]
     assert found.details[0] == {"reused": 25}

@@ -83,7 +83,7 @@ class ValueFile:
     """A Parquet file of coalitions and values that processes may share; writing takes at most a tenth of the time."""
 
     def __init__(self, path: Path, n_players: int, identity: str | None):
-        self.path, self.n_players, self.identity = path, n_players, identity
+        self.path, self.n_players, self.identity = path.resolve(), n_players, identity  # a link is not replaced
         self.next, self.unwritten, self.stamp, self.others = 0.0, None, None, (pd.Index([]), None)
 
     def __enter__(self) -> "ValueFile":
@@ -104,10 +104,10 @@ class ValueFile:
 
     def read(self) -> tuple[pd.Index, np.ndarray | None]:
         """Return the coalitions and their values; none if there is no file yet. Raises ShapelineError."""
-        self.stamp = self._read_stamp()
-        if self.stamp is None:
-            return pd.Index([], dtype=object), None
         try:
+            self.stamp = self._read_stamp()
+            if self.stamp is None:
+                return pd.Index([], dtype=object), None
             with pq.ParquetFile(self.path, page_checksum_verification=True) as file:
                 about = dict(json.loads((file.schema_arrow.metadata or {})[b"shapeline"]))
                 table = file.read(CACHE_SCHEMA.names)
