@@ -468,6 +468,9 @@ def test_digits_and_words_reach_a_pipeline_of_python_as_they_are(tmp_path, parqu
     assert found.target_names == ["NA", "NA"]
     true = shapeline.explain(pipeline, frame[:4], "shapley", background=frame[40:45], target="true", y=classes[:4])
     assert true.target_names == classes[:4].tolist()
+    labels = pd.Series(classes[:4], frame.index[:4])
+    with pytest.raises(ShapelineError, match="the index of y is that of inputs in another order"):
+        shapeline.explain(pipeline, frame[:4], background=frame[40:45], target="true", y=labels[::-1])
 
 
 @pytest.mark.parametrize("missing", ["None", "np.nan", "pd.NA"])

@@ -27,6 +27,7 @@ from shapeline.games.execution import MAX_BATCH_ROWS, ExecutionBackend, import_b
 from shapeline.games.features import TEXT_KINDS, Features
 from shapeline.games.game import PREDICTION, Game, check_full, is_apart
 from shapeline.games.references import Reference
+from shapeline.games.validation_scores import check_order
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
 from shapeline.models import adapters
@@ -177,6 +178,7 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
         raise
     if wanted.value is None and not adapters.is_regressor(model):
         report_labels(classifier, given.inputs, predictions)
+    check_order("explain", inputs, wanted.y, ("inputs", "y"))
     targets, positions = choose_targets(classifier, predictions, wanted.target, classes, wanted.y)
     given, baseline, described = settle_mean(classifier, given, baseline, described)
     classifier, rounded_baseline = fit_reference(classifier, given.inputs, baseline)

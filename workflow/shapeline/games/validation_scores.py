@@ -84,7 +84,7 @@ def check_order(where: str, X: object, y: object, names: tuple[str, str]) -> Non
     """Raise ShapelineError for pandas objects whose rows have the same labels in two orders."""
     if not all(isinstance(data, pd.DataFrame | pd.Series) for data in (X, y)) or X.index.equals(y.index):
         return
-    if X.index.is_unique and y.index.is_unique and y.index.isin(X.index).all():
+    if len(X) == len(y) and X.index.is_unique and y.index.is_unique and y.index.isin(X.index).all():
         raise ShapelineError(
             f"{where}: the index of {names[1]} is that of {names[0]} in another order, and rows are matched by "
             f"position; give {names[1]} in the order of {names[0]}, or {names[1]}.to_numpy() if the positions are right"
