@@ -46,8 +46,8 @@ def test_the_largest_mean_magnitudes_are_named_with_their_intervals(results):
     said = importance.top_features(results, "exact")
     name = experiment.name_features(results)[best]
     told = formatting.interval({"mean": mean, "low": max(mean - half, 0), "high": mean + half})
-    assert said.startswith("Most important features by exact, mean |score| in nats (95 % CI; at least 5 % of the ")
-    assert f"largest): {name} {told};" in said
+    assert said.startswith("Most important features by exact (mean |score| in nats, 95 % CI): ")
+    assert f": {name}: {told};" in said
     names, ordered = importance.sort_by_size(results, "exact")
     assert names[0] == name and np.allclose(np.abs(ordered).mean(0), np.sort(scores.mean(0))[::-1])
 
@@ -110,7 +110,7 @@ def test_words_have_means_over_texts():
     assert good["mean"] == pytest.approx(4) and good["texts"] == 3
     assert good["high"] - good["mean"] == pytest.approx(stats.t.ppf(0.975, 2) * 0.5 / np.sqrt(3))
     assert next(iter(found.index)) == ("positive", "good")
-    assert "“good” for positive 4" in importance.top_features(made, "a")
+    assert "“good” for positive: 4" in importance.top_features(made, "a")
     frame["scores"] = [[3.0, 0.11, 4.0], [4.0, 0.10], [4.5, 0.12], [2.0, 0.1]]  # of film 0.115, certainly above 0
     certain = dataclasses.replace(made, experiment="certain", scores={"a": frame.copy()})
     rows["words"] = [["Good", "film", "good"], ["good", "film"], ["good", "film"], ["bad", "film"]]

@@ -20,9 +20,10 @@ ANY_COST = "at any cost"
 
 
 LEGEND = (
-    "★ recommended: the method with the fewest evaluations that is non-inferior to the best. ☆ undecided: the "
-    "instances do not suffice for a recommendation; the first method named has the best mean or is non-inferior to it. "
-    "⚠ another method is significantly better with another baseline or training seed."
+    "★ recommended: the method with the fewest evaluations that is non-inferior to the best, that is, with 95 % "
+    "confidence worse by less than the margin. ☆ undecided: the instances do not suffice for a recommendation; the "
+    "first method named has the best mean or is non-inferior to it. ⚠ another method is significantly better with "
+    "another baseline or training seed."
 )
 
 

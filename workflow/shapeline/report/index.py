@@ -17,7 +17,7 @@ from shapeline.report.elements import HTML, Style, figure, fold, heading, join_p
 from shapeline.report.experiment import Results, warn_near_chance
 from shapeline.report.figures import lines
 from shapeline.report.formatting import ends, format_count, join_names, number
-from shapeline.report.sections import evidence, games, importance
+from shapeline.report.sections import common, evidence, games, importance
 from shapeline.report.sections.robustness import changes
 from shapeline.seeds import digest
 from shapeline.statistics import paired
@@ -311,7 +311,8 @@ def cards(results: Sequence[Results], evidence_of: Mapping[str, Sequence[Evidenc
     if not results:
         return note("No experiment has a report yet.")
     cards = "".join(_write_card(result, evidence_of[result.experiment]) for result in results)
-    return HTML(f'<p class="note">{criteria.LEGEND}</p><div class="cards">{cards}</div>')
+    legend = f"{criteria.LEGEND} Bars and maps: mean |score| of the features."
+    return HTML(f'<p class="note">{legend}</p><div class="cards">{cards}</div>')
 
 
 def _write_card(result: Results, answers: Sequence[Evidence]) -> str:
@@ -331,7 +332,10 @@ def _write_card(result: Results, answers: Sequence[Evidence]) -> str:
             games.verdicts(result) if result.settings.get("game") else evidence.verdicts(answers, result)
         )
     ]
-    rows = "".join(f"<p>{row}</p>" for row in rows) or "<p>No recommendation: no criterion ranks the methods.</p>"
+    rows = (
+        "".join(f"<p>{row}</p>" for row in rows)
+        or f"<p>{common.explain_missing_recommendation(facts['instances'], bool(result.model_card))}</p>"
+    )
     thumbnail = importance.thumbnail(result, importance.choose_method(result, answers))
     return f'<article class="card">{link}<p class="quiet">{_escape(", ".join(figures))}</p>{thumbnail}{rows}</article>'
 

@@ -237,7 +237,7 @@ def signed_rank_rejections(differences: np.ndarray, level: float = SIGNIFICANCE)
 
 
 def _format_sentence(rate: float, together: float) -> str:
-    start = f"{100 * rate:.1f} % of tests between two sampling repetitions of one method are significant (level 5 %)"
+    start = f"{100 * rate:.1f} % of tests between two sampling repetitions of one method are significant (5 % expected)"
     if together < CORRELATION_LEVEL:
         return (
             f"{start}. ⚠ The repetitions are correlated between instances (p = {together:.3f}), so the p-values of the "

@@ -172,6 +172,6 @@ def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None
     axes.plot([1, 1 + critical], [height] * 2, color=MIDDLE, linewidth=1.2, marker="|")
     shown = probability(p)  # "< 0.001" or a number
     equals = "" if shown.startswith("<") else "= "
-    test = f"critical difference {critical:.2f}; all ranks equal: p {equals}{shown} (Friedman)"
+    test = f"critical difference {critical:.2f}; Friedman test of equal ranks: p {equals}{shown}"
     axes.text(1 + critical + 0.15, height, test, va="center", fontsize=8.5, color=QUIET)
     return drawing

@@ -71,17 +71,19 @@ def header(
         "failed explanations": number(headline["failures"]),
     }
     if sentences is None:
-        reason = [] if cards else [_explain_missing_recommendation(headline["instances"])]
+        reason = [] if cards else [explain_missing_recommendation(headline["instances"], bool(results.model_card))]
         meant = explain_unit(results.value_unit) if results.model_card else ""
         sentences = [*reason, *filter(None, [found, meant]), *findings.headlines(results, bool(cards))]
     return top(headline["title"], answers, sentences, facts, cards)
 
 
-def _explain_missing_recommendation(instances: int) -> str:
+def explain_missing_recommendation(instances: int, has_model: bool) -> str:
+    """Return why an experiment has no recommendation, and how to get one where a metric can rank its methods."""
     least = f"a comparison needs at least {number(MIN_INSTANCES)} instances"
     if instances < MIN_INSTANCES:
         return f"No recommendation: {least}, and {number(instances)} {'is' if instances == 1 else 'are'} explained."
-    return f"No recommendation: {least} with values of two methods, and no metric has them; add log_odds to `metrics`."
+    remedy = "; add log_odds to `metrics`" if has_model else ""
+    return f"No recommendation: {least} with values of two methods, and no metric has them{remedy}."
 
 
 def health(results: Results, complete: bool | None = None) -> HTML:
@@ -129,7 +131,7 @@ def cost_note(results: Results) -> HTML:
         text = (
             f"The budget is {number(budget)} d = {number(budget * results.d)} evaluations per instance, including the "
             "empty and the full input. Sampled methods spend the budget; other methods have a fixed cost, with ⚠ if it "
-            f"is higher. {text}"
+            f"is higher. A gradient counts as one evaluation here, and as three in comparisons. {text}"
         )
     return fold(FOLD, note(text))
 

@@ -254,7 +254,7 @@ def rank_over_criteria(evidence: Sequence[Evidence]) -> HTML | None:
     not_ranked = sorted({entry for answer in evidence for entry in answer.values} - set(common))
     return join_parts(
         heading("Agreement of the criteria"),
-        table(ranked, "Rank by the mean (mean), per criterion"),
+        table(ranked, "Rank by the mean, and in brackets the mean, per criterion"),
         note(
             f"Kendall's W {agreement:.2f} over {number(len(common))} methods and {number(len(evidence))} criteria: 1 "
             f"for identical rankings, {1 / len(evidence):.2f} on average for independent ones. "

@@ -57,20 +57,19 @@ def top_features(results: Results, entry: str | None) -> str:
         if len(words) and above.empty:
             limit = share(MIN_SHARE)
             return f"By {entry}, no word of a large mean score (at least {limit} of the largest) is surely above 0."
-        named = [f"“{row.word}” for {row.group} {interval(row._asdict())}" for row in above.itertuples()]
+        named = [f"“{row.word}” for {row.group}: {interval(row._asdict())}" for row in above.itertuples()]
         what = "Most important words"
     else:
         names, scores = sort_by_size(results, entry)
         means, low, high = figures.mean_intervals(np.abs(scores[:, :MAX_NAMED])) if names else ([], [], [])
         ends = [{"mean": one, "low": down, "high": up} for one, down, up in zip(means, low, high, strict=True)]
         ends = [row for row in ends if row["mean"] >= MIN_SHARE * means[0]]
-        named = [f"{name} {interval(row)}" for name, row in zip(names, ends, strict=False)]
+        named = [f"{name}: {interval(row)}" for name, row in zip(names, ends, strict=False)]
         what = "Most important features"
     measure = "mean score" if results.dataset_card["kind"] == "text" else "mean |score|"
     unit = experiment.find_unit(results, entry)
     scale = f"{measure} in {unit}" if unit else measure
-    limits = f"95 % CI; at least {share(MIN_SHARE)} of the largest"
-    return f"{what} by {entry}, {scale} ({limits}): {'; '.join(named)}." if named else ""
+    return f"{what} by {entry} ({scale}, 95 % CI): {'; '.join(named)}." if named else ""
 
 
 def thumbnail(results: Results, entry: str | None) -> str:

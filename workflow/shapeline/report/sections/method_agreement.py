@@ -87,7 +87,7 @@ def agreement_table(frame: pd.DataFrame) -> pd.DataFrame:
     for pair in [*ranked, *cosine.index.difference(rank.index, sort=False)]:
         means = [two_digit_interval(part.loc[pair]) if pair in part.index else "–" for part in (rank, cosine)]
         rows.append((*pair, *means, number((rank if pair in rank.index else cosine).loc[pair, "n"])))
-    return pd.DataFrame(rows, columns=["one", "other", "rank correlation", "cosine", "instances"])
+    return pd.DataFrame(rows, columns=["method", "other method", "rank correlation", "cosine", "instances"])
 
 
 def agreement_section(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]) -> HTML:
@@ -105,7 +105,7 @@ def agreement_section(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]
         figure(
             drawing, "Matrix of rank correlation and cosine between the scores of all methods", caption, numbers=frame
         ),
-        fold("Table of pairs, with 95 % intervals", table(pairs, text=["other"])),
+        fold("Table of pairs, with 95 % intervals", table(pairs, text=["other method"])),
     )
 
 

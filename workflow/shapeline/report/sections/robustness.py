@@ -240,7 +240,7 @@ def _describe_precision(shown: pd.DataFrame) -> str:
     low, high = ((seeds - 1) / chdtri(seeds - 1, tail) for tail in (0.025, 0.975))
     return (
         f" With {number(seeds)} training seeds, the 95 % CI of their variance is {number(low)} to {number(high)} "
-        "times its estimate (normal values)."
+        "times its estimate, if values are normally distributed."
     )
 
 
