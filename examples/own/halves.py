@@ -1,4 +1,4 @@
-"""A method of one's own: Banzhaf values from random coalitions, by one mean with and one without each feature."""
+"""A custom method: Banzhaf values from random coalitions, by one mean with and one without each feature."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
-"""Make the files of the examples in this folder: invented loans in two tables, and models and scores of one's own.
+"""Make the files of the examples in this folder: invented loans and reviews, models, scores and images.
 
     python examples/own/make_files.py            # loans.csv, reviews.csv: committed, the same on every run
-    python examples/own/make_files.py models     # beside them two pipelines, a network, scores made elsewhere, pictures
+    python examples/own/make_files.py models     # beside them three pipelines, a network, scores, images
 
 All data are synthetic: no person asked for these loans.
 """
@@ -54,13 +54,14 @@ def reviews(rows: int = 300) -> pd.DataFrame:
 
 
 def models(folder: Path = HERE) -> None:
-    """A pipeline for what is granted, one for the limit, a small Keras network, and the pipeline's own scores."""
+    """Write pipelines that predict whether a loan is granted, and its limit, the latter also by boosted trees."""
     import skops.io
     from sklearn.compose import make_column_transformer
+    from sklearn.ensemble import HistGradientBoostingRegressor
     from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+    from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
     table = pd.read_csv(HERE / "loans.csv")
     numbers, texts = ["age", "income", "debt"], ["job", "home", "married"]
@@ -74,6 +75,11 @@ def models(folder: Path = HERE) -> None:
     pipeline = make_pipeline(steps(), LogisticRegression()).fit(table[numbers + texts], table["granted"])
     skops.io.dump(pipeline, folder / "pipeline.skops")
     skops.io.dump(make_pipeline(steps(), Ridge()).fit(table[numbers + texts], table["limit"]), folder / "limits.skops")
+    trees = make_pipeline(
+        make_column_transformer((OrdinalEncoder(), texts), remainder="passthrough"),
+        HistGradientBoostingRegressor(max_iter=30, random_state=0),
+    )
+    skops.io.dump(trees.fit(table[numbers + texts], table["limit"]), folder / "trees.skops")
 
 
 def scores(folder: Path = HERE) -> None:

@@ -1,4 +1,4 @@
-"""A model of one's own that is a plain function: a rule that somebody wrote, in place of anything fitted."""
+"""A custom model that is a plain function: a written rule instead of a fitted model."""
 
 import numpy as np
 import pandas as pd

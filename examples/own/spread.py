@@ -1,4 +1,4 @@
-"""A metric of one's own: over how many features the scores are spread."""
+"""A custom metric: over how many features the scores are spread."""
 
 import numpy as np
 import pandas as pd

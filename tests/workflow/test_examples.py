@@ -91,14 +91,14 @@ def test_boosted_trees_on_a_table_with_texts(example, root):
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OrdinalEncoder
 
-    checkout, folder = example("boosted_trees")
+    checkout, _ = example("boosted_trees")
     (checkout.path / "examples/own").mkdir()
     shutil.copy2(root / "examples/own/loans.csv", checkout.path / "examples/own")
     table = pd.read_csv(checkout.path / "examples/own/loans.csv")
     columns = ["age", "income", "debt", "job", "home", "married"]
     cut = make_column_transformer((OrdinalEncoder(), ["job", "home", "married"]), remainder="passthrough")
     trees = make_pipeline(cut, HistGradientBoostingRegressor(max_iter=30, random_state=0))
-    skops.io.dump(trees.fit(table[columns], table["limit"]), folder / "pipeline.skops")
+    skops.io.dump(trees.fit(table[columns], table["limit"]), checkout.path / "examples/own/trees.skops")
     checkout.snakemake("boosted", "--cores", "2")
     page = page_of(checkout, "boosted", "exact", "tree_shap", "kernel_shap")
     exact, own = (scores.read(checkout.path / f"results/boosted/scores/{name}") for name in ("exact", "tree_shap"))

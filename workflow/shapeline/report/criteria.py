@@ -303,4 +303,5 @@ def name_verdict(advice: Recommendation) -> str:
         return f"★ {advice.entry}"
     is_short = len(advice.rivals) <= 2
     rivals = list(advice.rivals) if is_short else [f"{len(advice.rivals)} others"]
-    return f"☆ undecided: {' or '.join([advice.entry, *rivals])}"
+    first, last = ", ".join([advice.entry, *rivals[:-1]]), rivals[-1:]
+    return f"☆ undecided: {' or '.join([first, *last])}"
