@@ -344,14 +344,10 @@ class Hazard:
         (LinearRegression().fit(X, X[:, :2]), r"lambda rows: np.asarray\(model.predict\(rows\)\)\[:, 0\] of several"),
         (Hazard(), r"a Hazard has no method predict; give another of its methods \(predict_median, predict_partial\)"),
         (InferenceSession(), r"lambda rows: model.run\(None, \{model.get_inputs\(\)\[0\].name: rows"),
-<<<<<<< HEAD
         (
             Hazard().predict_median,
             r"gave values from 2 to 2, and probabilities are from 0 to 1; for other numbers give",
         ),
-=======
-        (Hazard().predict_median, r"gave values from 2 to 2, and probabilities are from 0 to 1; for other numbers"),
->>>>>>> 2b56223d (Shorten a line of a test)
     ],
 )
 def test_a_refusal_names_what_works(model, told):
