@@ -427,6 +427,10 @@ def test_a_keras_file_of_series_is_given_series(tmp_path):
     model = architectures.for_dataset({"source": str(tmp_path / "own.keras")}, card)
     series = np.random.default_rng(0).random((4, 5, 2)).astype(np.float32)
     np.testing.assert_allclose(np.exp(model.log_probs(series[:, None])), own(series), atol=1e-6)
+    for outputs, said in (([own.outputs[0]] * 2, "gives 2 outputs; save"), ({"p": own.outputs[0]}, "outputs by name")):
+        keras.Model(own.inputs, outputs).save(tmp_path / "own.keras")
+        with pytest.raises(ShapelineError, match=said):
+            architectures.for_dataset({"source": str(tmp_path / "own.keras")}, card)
 
 
 def test_a_keras_file_with_code_in_it_is_refused(tmp_path):

@@ -603,6 +603,12 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
             f"models: {source} takes {len(inner.inputs)} inputs{named}, and the dataset's rows are one; give a "
             "function that splits them and calls it, with framework: function"
         )
+    is_named = isinstance(getattr(inner, "output", None), dict)
+    if is_named or any(isinstance(each, tuple) for each in inner.output_shape):
+        raise ShapelineError(
+            f"models: {source} gives {len(inner.outputs)} outputs{' by name' * is_named}; save "
+            "keras.Model(model.inputs, model.outputs[0]), of the output to explain"
+        )
     order = find_order(source, tuple(known["input_shape"]), inner.input_shape[1:])
     outputs = inner.output_shape[-1] if len(inner.output_shape) > 1 else 1
     plain = task == "regression" or known.get("outputs") == "logits"
