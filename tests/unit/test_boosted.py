@@ -201,6 +201,12 @@ def test_a_file_that_does_not_fit_is_one_line(package, prepared, table, tmp_path
     source = written(package, boosted(package).fit(HOLES, BINARY), tmp_path)
     refused("takes 6 columns and the dataset has 5", prepared(table=table.drop(columns="z")))
     refused(r"numbers its classes, .* write classes: \['no', 'yes'\]", prepared(classes=["yes", "no"]))
+    if package != "catboost":
+        rows = table[list("uvwxyz")].assign(z=pd.Categorical(BINARY))
+        model = boosted(package, **({"enable_categorical": True} if package == "xgboost" else {}))
+        source = written(package, model.fit(rows, BINARY), tmp_path)
+        refused("was fitted on categories of pandas, which its rows are not", prepared(table=table.assign(z=BINARY)))
+        source = written(package, boosted(package).fit(HOLES, BINARY), tmp_path)
     coded = table.assign(z=np.where(BINARY, "a", "b"))
     refused("takes numbers and column 'z' holds categories", prepared(table=coded))
 

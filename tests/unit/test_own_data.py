@@ -116,6 +116,13 @@ def test_the_rows_come_back_as_the_frame_that_pandas_read(prepared, table, tmp_p
     np.testing.assert_array_equal(cells[:, :2], data.inputs[:, :2])
 
 
+def test_an_index_among_the_columns_is_noted(prepared, table):
+    written = table.rename_axis("").reset_index()
+    noted = ["Unnamed: 0 is an index that counts the rows, and a feature here (columns leaves it out)"]
+    assert [note for note in prepared(table=written).card["notes"] if "index" in note] == noted
+    assert not any("index" in note for note in prepared(table=written, columns=["size", "rooms"]).card["notes"])
+
+
 def test_numbers_may_be_categories(prepared):
     data = prepared(categorical=["rooms"])
     assert data.card["categories"]["rooms"] == ["1", "2", "3", "4", "5"]

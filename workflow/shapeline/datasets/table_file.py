@@ -57,6 +57,10 @@ def read(
     if not_read := index_names(path):
         names_of_index = ", ".join(map(shorten_name, not_read))
         notes.append(f"not read, as it is the index of the file: {names_of_index} (reset_index() makes columns of it)")
+    unnamed = [name for name in names if re.fullmatch(r"Unnamed: \d+", name) and table[name].dtype.kind in "iu"]
+    counting = [name for name in unnamed if (table[name].diff()[1:] == 1).all()]
+    if counting and columns is None:
+        notes.append(f"{counting[0]} is an index that counts the rows, and a feature here (columns leaves it out)")
     if words:
         kept = ", ".join(f"{' and '.join(map(repr, result))} in {name}" for name, result in words.items())
         notes.append(f"words of texts and categories, not missing cells (na_values makes them so): {kept}")

@@ -275,6 +275,12 @@ def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:
         texts = [column["name"] for column in columns if column["type"] in ("text", "category")]
         coded = [name for name in texts if name in fitted]
     refuse_categories(source, coded)
+    types = estimator.get_booster().feature_types if hasattr(estimator, "get_booster") else None
+    if "c" in (types or ()) or getattr(getattr(estimator, "booster_", None), "pandas_categorical", None):
+        raise ShapelineError(
+            f"models: {source} was fitted on categories of pandas, which its rows are not; give a function that loads "
+            "it and makes them (framework: function), or fit it on numbers"
+        )
 
 
 @dataclass(frozen=True, eq=False)
