@@ -15,7 +15,8 @@ from shapeline.errors import ShapelineError
 from shapeline.threads import limit_to_one
 
 QUANTILE = 0.975
-PRIOR_FREEDOM = 3  # weight of the features' mean variance in each: few permutations miss a rare large contribution
+# Weights of the mean variance of all features, or pairs, in that of each: few samples miss a rare large contribution.
+FEATURE_FREEDOM, PAIR_FREEDOM = 6, 3
 MIN_PERMUTATIONS = 3  # of distinct prefixes: two give one feature the only jump by chance, a standard error of 0
 MAX_CELLS = 1 << 22  # pairs times features in one block
 MAX_LEVERAGE = 0.99  # larger leverages of pairs are clipped, which bounds the leave-one-out residual
@@ -125,7 +126,7 @@ def sample_shapley_uncertainty(
     if antithetic and count % 2:  # the last permutation has no reverse, whose errors would cancel its own
         variance = ((count - 1) / count) ** 2 * variance + single.var(axis=1, ddof=1) / count**2
     prior = variance.mean(axis=1, keepdims=True)
-    return _scale_by_quantile((free * variance + PRIOR_FREEDOM * prior) / (free + PRIOR_FREEDOM), free)
+    return _scale_by_quantile((free * variance + FEATURE_FREEDOM * prior) / (free + FEATURE_FREEDOM), free)
 
 
 def _compute_marginals(masks: np.ndarray, order: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -186,8 +187,8 @@ def read_sample_interactions(
     square = ((term - pairs[:, number]) * weigh_terms(number, design.d, index)) ** 2
     sums = np.add.reduceat(square[:, np.argsort(number, kind="stable")], np.r_[0, count.cumsum()[:-1]], axis=1)
     prior = sums.sum(axis=1, keepdims=True) / free.sum()
-    variance = (sums + PRIOR_FREEDOM * prior) / (free + PRIOR_FREEDOM) / count
-    return scores, None, np.sqrt(variance) * _compute_quantile_ratio(np.minimum(free + PRIOR_FREEDOM, free.sum()))
+    variance = (sums + PAIR_FREEDOM * prior) / (free + PAIR_FREEDOM) / count
+    return scores, None, np.sqrt(variance) * _compute_quantile_ratio(np.minimum(free + PAIR_FREEDOM, free.sum()))
 
 
 def drop_unknown(standard_error: np.ndarray) -> np.ndarray | None:
