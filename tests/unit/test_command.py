@@ -408,9 +408,10 @@ def test_outside_a_clone_the_installed_workflow_runs_where_one_is(root, tmp_path
     called = []
     done = subprocess.CompletedProcess([], 0)
     monkeypatch.setattr(command.subprocess, "run", lambda *given, **more: called.append((given, more)) or done)
+    assert command.main(["run"]) == 0 and capsys.readouterr().out.startswith("no shapeline.yaml in this folder")
     (tmp_path / "shapeline.yaml").write_text("run: [mine]\n")
-    assert command.main(["run"]) == 0
-    ((words,), more) = called[0]
+    assert command.main(["run"]) == 0 and "no shapeline.yaml" not in capsys.readouterr().out
+    ((words,), more) = called[1]
     assert more["cwd"] == tmp_path and words[words.index("--snakefile") + 1] == str(root / "Snakefile")
     assert words[-2:] == [str(root / "config.yaml"), str(tmp_path / "shapeline.yaml")]
     monkeypatch.setattr(job_code, "PLACES", (tmp_path / "no", tmp_path / "share/shapeline"))

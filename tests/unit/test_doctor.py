@@ -42,8 +42,11 @@ def told(raw: dict) -> tuple[str, list[str]]:
 
 
 def test_the_default_run_works(place, default):
+    (place / "play.py").write_text("def build():\n    return None\n")
+    default["experiments"]["play"] = {"game": "play.py:build", "methods": {"gp_shapley": {"method": "gp_shapley"}}}
+    default["run"] = [*default["run"], "play"]
     text, problems = told(default)
-    assert problems == []
+    assert problems == [] and "play: a game, whose time" in text and "all but games, without" in text
     assert "packages as pinned" in text and "no GPU is visible to a job" in text
     assert "breast_cancer: to be prepared, about 68.3 kB" in text  # 569 rows of 30 float32
     for name in default["run"]:

@@ -202,6 +202,8 @@ def _run(parsed: argparse.Namespace) -> int:
     if folder is None:  # the installed workflow makes its results here
         folder, installed = Path.cwd(), find_root()
         words += ["--snakefile", str(installed / "Snakefile")]
+        if not named:
+            print(f"no {CONFIG} in this folder: running the experiments of Shapeline's own config.yaml", flush=True)
         named = [installed / "config.yaml", *named]
     words += ["--dry-run"] if parsed.dry_run else []
     words += ["--configfile", *map(str, named)] if named else []

@@ -223,6 +223,9 @@ def _estimate_memory(config: Config, dataset: str) -> float:
 def report_work(config: Config) -> Iterator[tuple[str, str]]:
     """Report rows of the model and core hours of each experiment, by the rates in its score files if there are any."""
     for name in config.run:
+        if config.experiments[name].game:
+            yield f"{name}: a game, whose time is that of its evaluations (budget x players per method)", ""
+            continue
         rate = measure_rate(config, name)
         cost = messages.estimate_experiment(config, name, rate)
         origin = f"at {rate:,.0f} rows/s, measured on this machine" if rate else "at typical rates"
@@ -238,7 +241,8 @@ def report_work(config: Config) -> Iterator[tuple[str, str]]:
         yield f"training {model}: roughly {format_time(messages.estimate_training(config, model))}", ""
     rows, seconds = messages.estimate_run(config)
     total = f"{format_amount(rows)} model rows, roughly {format_time(seconds)} at typical rates"
-    yield f"all, without stored results: {total}", ""
+    has_games = any(config.experiments[name].game for name in config.run)
+    yield f"all{' but games' * has_games}, without stored results: {total}", ""
 
 
 def measure_rate(config: Config, name: str) -> float | None:

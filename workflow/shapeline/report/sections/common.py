@@ -79,11 +79,11 @@ def header(
 
 def explain_missing_recommendation(instances: int, has_model: bool) -> str:
     """Return why an experiment has no recommendation, and how to get one where a metric can rank its methods."""
-    least = f"a comparison needs at least {number(MIN_INSTANCES)} instances"
     if instances < MIN_INSTANCES:
-        return f"No recommendation: {least}, and {number(instances)} {'is' if instances == 1 else 'are'} explained."
+        explained = f"{number(instances)} {'is' if instances == 1 else 'are'} explained"
+        return f"No recommendation: it needs at least {number(MIN_INSTANCES)} instances, and {explained}."
     remedy = "; add log_odds to `metrics`" if has_model else ""
-    return f"No recommendation: {least} with values of two methods, and no metric has them{remedy}."
+    return f"No recommendation: no metric has values of two methods on {number(MIN_INSTANCES)} instances{remedy}."
 
 
 def health(results: Results, complete: bool | None = None) -> HTML:
