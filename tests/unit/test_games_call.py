@@ -507,6 +507,10 @@ def test_progress_counts_evaluations():
         ),
         ({"game": lambda masks: 1 / 0}, "ZeroDivisionError: division by zero (test_games_call.py, line "),
         (
+            {"game": lambda masks: np.where(masks[:, 0], 1.0, -1.79e308)},
+            "the value is -1.79e+308, too large to subtract",
+        ),
+        (
             {"game": lambda masks: np.full(len(masks), np.inf)},
             "the value is inf; return a finite value per row of masks (1, 9)",
         ),

@@ -22,6 +22,7 @@ from shapeline.methods.settings import MethodSettings
 
 CALL_SECONDS = 1.0  # target time of one call of a game, which determines its number of coalitions
 MAX_BATCH = 2**14  # coalitions per call
+MAX_VALUE = 1e302  # differences of larger values overflow
 CALLS_PER_ROUND = 8  # calls per process before the number of coalitions is adapted to the time
 MIN_CHECKS, CHECK_SECONDS = 3, 0.1  # cached coalitions that are evaluated again in addition to both ends, and time
 CHECK_SHARE = 0.02  # time of second evaluations, which show whether a game is repeatable, over that of all first ones
@@ -123,7 +124,7 @@ class Values:
         self, masks: np.ndarray, values: np.ndarray | None, failure: "_Failure | None", goal: int
     ) -> list[np.ndarray]:
         """Store the values of a call, or a coalition's failure; return parts to evaluate again, to find what fails."""
-        good = np.zeros(len(masks), bool) if values is None else np.isfinite(values).all(axis=1)
+        good = np.zeros(len(masks), bool) if values is None else (np.abs(values) < MAX_VALUE).all(axis=1)
         if good.any():
             self._store(masks[good], values[good])
         if failure and len(masks) == 1:
@@ -282,9 +283,11 @@ def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray, 
             failure.__cause__ = None if failure.out_of_memory else error
             continue
         values = convert_values(WHERE, returned, len(masks))
-        if np.isfinite(values).all():
+        usable = np.abs(values) < MAX_VALUE  # not of NaN
+        if usable.all():
             return masks, values, None
-        failure = _Failure(f"the value is {values[~np.isfinite(values)][0]}")
+        first = values[~usable][0]
+        failure = _Failure(f"the value is {first}{', too large to subtract' if np.isfinite(first) else ''}")
     return masks, values, failure
 
 
