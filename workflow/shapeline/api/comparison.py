@@ -225,8 +225,8 @@ def _compute_exact(case: Case, found: Mapping[str, Explanation], notes: list[str
                 return each
         limit = "reduce instances or background rows" if cost < 10 * MAX_ROWS else f"the limit is {MAX_ROWS:,}"
         notes.append(
-            f"The exact values would cost {cost:,.3g} model rows, so no error is measured; {limit}. Of trees and linear "
-            "models the methods tree_shap and linear_shap give them."
+            f"The exact values would cost {cost:,.3g} model rows, so no error is measured; {limit}. Of trees and "
+            "linear models the methods tree_shap and linear_shap give them."
         )
         return None
     return case.explain_all({"method": "shapley"}, 1.0)
