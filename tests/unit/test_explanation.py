@@ -424,6 +424,8 @@ def test_no_instances_and_no_classes(explained, tmp_path):
     words = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts["said"], [1, 0] * 3)
     with pytest.raises(ShapelineError, match=r"for a model of texts give inputs\['said'\]"):
         shapeline.explain(words, texts)
+    with pytest.raises(ShapelineError, match=r"for a model of texts give inputs\[:, 0\]"):
+        shapeline.explain(words, texts.to_numpy())
     assert len(shapeline.explain(words, texts["said"])) == 6
 
 
@@ -433,8 +435,11 @@ class Unfitted:
 
 
 class Typed:
+    def __init__(self, reason="DataFrame.dtypes must be int"):
+        self.reason = reason
+
     def predict(self, rows):
-        raise ValueError("DataFrame.dtypes must be int")
+        raise ValueError(self.reason)
 
 
 @pytest.mark.parametrize(
@@ -444,6 +449,7 @@ class Typed:
         (LogisticRegression(), "this estimator; fit the model first"),
         (Unfitted(), "no trained model; fit the model first"),
         (Typed(), "DataFrame.dtypes must be int; give columns of the types of its training"),
+        (Typed("same dtype, but got Double and Float"), r"; give inputs\.astype\('float32'\)"),  # of torch
         (lambda rows: None, "gave NoneType, no array of numbers .nothing was returned."),
     ],
 )

@@ -303,6 +303,12 @@ Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
 class InferenceSession:
     """As of ONNX Runtime."""
 
+    def __init__(self, kind="tensor(float)"):
+        self.kind = kind
+
+    def get_outputs(self):
+        return [SimpleNamespace(type=self.kind)]
+
 
 class Hazard:
     """A survival model as of lifelines."""
@@ -344,6 +350,10 @@ class Hazard:
         (LinearRegression().fit(X, X[:, :2]), r"lambda rows: np.asarray\(model.predict\(rows\)\)\[:, 0\] of several"),
         (Hazard(), r"a Hazard has no method predict; give another of its methods \(predict_median, predict_partial\)"),
         (InferenceSession(), r"lambda rows: model.run\(None, \{model.get_inputs\(\)\[0\].name: rows"),
+        (
+            InferenceSession("seq(map(int64,tensor(float)))"),
+            r"lambda rows: pandas.DataFrame\(model.run\(None, .*to_numpy",
+        ),
         (
             Hazard().predict_median,
             r"gave values from 2 to 2, and probabilities are from 0 to 1; for other numbers give",

@@ -174,7 +174,7 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
         predictions = query_outputs(classifier, given.inputs)
     except ShapelineError as error:
         column = _find_text_column(inputs)
-        error.args = (f"{error}; for a model of texts give inputs[{column!r}]" if column is not None else str(error),)
+        error.args = (f"{error}; for a model of texts give inputs[{column}]" if column else str(error),)
         raise
     if wanted.value is None and not adapters.is_regressor(model):
         report_labels(classifier, given.inputs, predictions)
@@ -196,11 +196,13 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     return Case(given, game, positions, targets, sample_keys, buckets, described, classes.names, wanted.seed)
 
 
-def _find_text_column(inputs: object) -> object:
-    """Return the name of the only column of a data frame, where it holds texts; else None."""
-    if getattr(inputs, "ndim", 0) != 2 or not hasattr(inputs, "columns") or inputs.shape[1] != 1:
-        return None
-    return inputs.columns[0] if all(isinstance(cell, str) for cell in inputs.iloc[:, 0]) else None
+def _find_text_column(inputs: object) -> str:
+    """Return the index of the only column of a data frame or an array, where it holds texts; else ""."""
+    if getattr(inputs, "ndim", 0) != 2 or inputs.shape[1] != 1:
+        return ""
+    is_frame = hasattr(inputs, "columns")
+    cells = inputs.iloc[:, 0] if is_frame else inputs[:, 0]
+    return (repr(inputs.columns[0]) if is_frame else ":, 0") if all(isinstance(cell, str) for cell in cells) else ""
 
 
 def settle_outputs(classifier: Classifier, given: Inputs, reference: Reference) -> None:

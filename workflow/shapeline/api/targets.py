@@ -195,6 +195,7 @@ def build_failure(classifier: Classifier, inputs: np.ndarray, where: str, error:
     is_frame = getattr(getattr(classifier.module, "table", None), "names", None) is not None
     what = "columns of the types" if is_frame else "a data frame with the columns"
     remedy = f"give {what} of its training" if of_frames else remedy
+    remedy = "give inputs.astype('float32')" if "got Double and Float" in reason else remedy
     remedy = "load the model's weights first" if "meta tensor" in reason else remedy
     remedy = "fit the model first" if "NotFitted" in type(error).__name__ or "fit()" in reason else remedy
     return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}; {remedy}")

@@ -131,6 +131,8 @@ def _find_refusal(estimator: Any, kind: str) -> tuple[str, str] | None:
         return "takes a DMatrix", f"the XGBClassifier or XGBRegressor, or {call}"
     if name == "InferenceSession":
         call = "model.run(None, {model.get_inputs()[0].name: rows.astype('float32')})[-1]"
+        if estimator.get_outputs()[-1].type.startswith("seq("):  # a dictionary per row
+            call = f"pandas.DataFrame({call}).to_numpy()"
         return "takes its inputs by name", f"lambda rows: {call}, of numbers with value='prediction'"
     if module == "catboost" and name == "CatBoost" and classes is not None and not kind:
         call = "lambda rows: model.predict(rows, prediction_type='Probability')"
