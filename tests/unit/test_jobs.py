@@ -201,6 +201,16 @@ def test_a_lock_is_removed_only_after_the_end_of_its_owner(tmp_path, owners, rel
     assert job_environment.release_stale_locks(folder) is False
 
 
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(job_environment.gc, "freeze", lambda: None)
+    monkeypatch.setattr(job_environment.gc, "set_threshold", lambda *_: None)
+    Path(".snakemake").touch()
+    with pytest.raises(SystemExit, match=r"cannot be written .*; run in a folder that you can write"):
+        job_environment.prepare_process(True)
+
+
 def test_a_killed_run_is_recorded_until_the_concurrent_run_ends(tmp_path):
     """Its locks stay as long; forgotten before, they would have stayed for ever."""
     owners, parent = tmp_path / "owners", job_environment.psutil.Process(os.getppid())

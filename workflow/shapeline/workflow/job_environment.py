@@ -156,8 +156,12 @@ def prepare_process(main: bool) -> None:
     # The scripts that Snakemake starts import this package, installed or not.
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    make_interpreter_path_plain()
-    if main and release_stale_locks():
+    try:
+        make_interpreter_path_plain()
+        was_killed = main and release_stale_locks()
+    except OSError as error:
+        sys.exit(f"{Path.cwd()}: cannot be written ({error.strerror}); run in a folder that you can write")
+    if was_killed:
         print("The last run was killed; its lock is removed and finished files are kept.", file=sys.stderr)
 
 
