@@ -182,7 +182,7 @@ def _match_inputs(source: str, session: Any, known: dict[str, Any]) -> tuple[tup
     _check_one_input(source, inputs)
     refuse_categories(source, [column["name"] for column in columns if "values" in column])
     if inputs[0].type not in DTYPES:
-        raise ShapelineError(f"models: {source} takes {inputs[0].type}; export it with real or whole numbers as input")
+        raise ShapelineError(f"models: {source} takes {inputs[0].type}; export it with an input of float32")
     order = find_order(source, tuple(known["input_shape"]), inputs[0].shape[1:])
     return (Input(inputs[0].name, DTYPES[inputs[0].type]),), order
 
