@@ -478,6 +478,8 @@ def test_a_game_of_few_outputs_prints_a_column_per_output():
     assert lines == [["accuracy", "milliseconds"], ["a", "+1", "-300"], ["b", "+2", "+100"]]
     many = shapeline.shapley_values(lambda masks: np.repeat(masks @ weights, 3, axis=1), 2)
     assert "mean |score|" in repr(many)
+    large = shapeline.shapley_values(lambda masks: masks.sum(axis=1) * 1.0, 14, 60)
+    assert "and 2 more players" in repr(large)
 
 
 def test_progress_counts_evaluations():

@@ -61,7 +61,7 @@ def _format_table(explanation) -> list[str]:
         cells = [format_number(score, sign=sign) for score, sign in zip(row, signs, strict=True)]
         scores = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         lines.append(f"  {name:<{wide}}{scores}")
-    lines += _note_more(len(table) - len(shown), "feature")
+    lines += _note_more(len(table) - len(shown), _name_unit(explanation))
     return lines + [f"  .summary() has the scores of all {len(names)}"] * (len(names) > MAX_COLUMNS)
 
 
@@ -194,7 +194,7 @@ def _format_one(explanation) -> list[str]:
     for index in order:
         within = "" if half is None or np.isnan(half[index]) else f" ± {format_number(half[index], 2)}"
         lines.append(f"  {names[index]:<{wide}}  {format_number(scores[index], sign='+'):>10}{within}")
-    return lines + _note_more(len(names) - len(order), "feature")
+    return lines + _note_more(len(names) - len(order), _name_unit(explanation))
 
 
 def _format_row(explanation, index: int) -> str:
@@ -203,6 +203,11 @@ def _format_row(explanation, index: int) -> str:
     rounded = round_noise(scores)
     top = ", ".join(f"{shorten_name(names[one])} {format_number(rounded[one], 2, '+')}" for one in order)
     return f"  {format_title(explanation, index)}; {top}"
+
+
+def _name_unit(explanation) -> str:
+    """Return what has a score: a player of a game, or a feature."""
+    return "player" if explanation.about.value == GAME else "feature"
 
 
 def _note_more(count: int, noun: str) -> list[str]:

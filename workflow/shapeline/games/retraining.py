@@ -357,7 +357,7 @@ def list_members(where: str, models: object) -> tuple[list[str], list[object], n
         classes = getattr(members[0], "classes_", None)
         if classes is None:
             raise ShapelineError(
-                f"{where}: {name_type(members[0])} has probabilities and no classes_; set this attribute to its classes"
+                f"{where}: {name_type(members[0])} has probabilities and no classes_; fit it, or set this attribute"
             )
         if not all(np.array_equal(getattr(member, "classes_", None), classes) for member in members):
             raise ShapelineError(f"{where}: the models have other classes than each other; give models of one task")
