@@ -123,7 +123,7 @@ def test_a_killed_worker_loses_only_its_shard(running, undisturbed):
     youngest.send_signal(signal.SIGKILL)
     assert process.wait(timeout=240)
     said = (checkout.path / "said").read_text()
-    assert re.search(r"\[attribute tiny exact \d 5\] error: ended by (SIGKILL|signal 9)\n", said), said
+    assert re.search(r"\[attribute tiny exact shard \d of 5\] error: ended by (SIGKILL|signal 9)\n", said), said
     checkout.snakemake("scores", "--cores", "2")
     after = shards(checkout)
     assert {name: after[name] for name in before} == before
@@ -243,7 +243,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_file(done, undisturbed):
         (done.path / SHARDS / "filler").write_bytes(bytes(12_000))
         stopped = done.snakemake("scores", "--cores", "1", check=False)
         assert stopped.returncode
-        assert "[attribute tiny exact 2 5] error: [Errno 28]" in stopped.stderr, stopped.stderr[-3000:]
+        assert "[attribute tiny exact shard 3 of 5] error: [Errno 28]" in stopped.stderr, stopped.stderr[-3000:]
         assert "No space left on device" in stopped.stderr
         assert not [file for file in (done.path / SHARDS).iterdir() if file.name.startswith((".", "2", "3"))]
     shutil.rmtree(done.path / SHARDS)
