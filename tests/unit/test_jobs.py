@@ -246,6 +246,11 @@ def test_atomic_files_are_complete_or_absent(tmp_path):
         path.write_text("half")
         raise RuntimeError
     assert not list(tmp_path.iterdir())
+    with (
+        pytest.raises(ShapelineError, match=r"card.json: cannot be written; name"),
+        files.atomic(tmp_path / "card.json"),
+    ):
+        raise OSError(30, "Read-only file system")
     with files.atomic(tmp_path / "card.json") as path:
         path.write_text("whole")
     assert [file.name for file in tmp_path.iterdir()] == ["card.json"]

@@ -1,6 +1,7 @@
 """Atomic files, JSON documents, sizes as text, and folders of limited size."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -29,22 +30,30 @@ def check_path(where: str, path: object) -> Path:
 
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path, renamed to `path` on success; remains of ended processes are removed first."""
+    """Yield a temporary path, renamed to `path` on success; remains of ended processes are removed first.
+
+    Raises ShapelineError where it cannot be written.
+    """
     path = check_path("path", path)
     if path.is_dir():
         raise ShapelineError(f"{path}: is a folder; name a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left_over in path.parent.glob(f".{path.name}.*.tmp"):
-        process = left_over.name.split(".")[-2]
-        if not (process.isdigit() and psutil.pid_exists(int(process))):
-            left_over.unlink(missing_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left_over in path.parent.glob(f".{path.name}.*.tmp"):
+            process = left_over.name.split(".")[-2]
+            if not (process.isdigit() and psutil.pid_exists(int(process))):
+                left_over.unlink(missing_ok=True)
         yield partial
         run_checks()
         os.replace(partial, path)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise ShapelineError(f"{path}: cannot be written; name a file in a folder that you can write") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # of a folder without permission, or a name of a file in place of a folder
+            partial.unlink(missing_ok=True)
 
 
 def read_document(path: str | Path) -> dict:

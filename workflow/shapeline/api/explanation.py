@@ -355,10 +355,7 @@ class Explanation(Record):
             raise ShapelineError(
                 f"{path}: save writes Parquet; end the name with .parquet, or use to_frame() or to_html"
             )
-        try:
-            stored.write(self, path)
-        except PermissionError as error:
-            raise ShapelineError(f"{path}: cannot be written; name a file in a folder that you can write") from error
+        stored.write(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> "Explanation":
