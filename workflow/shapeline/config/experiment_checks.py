@@ -207,6 +207,9 @@ def find_problems(config: Config, names: dict[str, set], mistaken: set[tuple]) -
             yield from locate(f"models.{name}", rule(model, config))
     for name, experiment in config.experiments.items():
         model = config.models.get(experiment.model)
+        is_of_players = getattr(experiment.features, "kind", None) == "player"
+        if is_of_players and not experiment.game and ("experiments", name) in mistaken:
+            continue  # its game is the mistake
         if experiment.game or (model and model.task):
             yield from _check_experiment(Place(config, name, experiment, model, None, None))
             continue
