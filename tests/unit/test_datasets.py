@@ -220,7 +220,7 @@ def test_fractions(tmp_path):
         ("digits", {"classes": [3]}, "should have at least 2 items"),
         ("digits", {"classes": [3, 3]}, "listed twice"),
         ("digits", {"classes": [3, 10]}, "10 is not one of them"),
-        ("digits", {"classes": [3, True]}, "True is not valid; give a whole number"),
+        ("digits", {"classes": [3, True]}, "True is a bare yes, on or true to YAML; write it in quotes"),
         ("breast_cancer", {"classes": ["benign", "malignent"]}, "Did you mean 'malignant'?"),
         ("digits", {"path": "somewhere"}, "needs no file"),
         ("mnist", {"test": 0.2}, "official test part"),

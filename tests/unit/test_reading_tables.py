@@ -1,7 +1,6 @@
 """CSV files of users: separators, missing headers, spaces, words for missing cells; and the remedies."""
 
 import gzip
-from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -369,13 +368,6 @@ def test_digits_that_are_texts_in_parquet_are_categories(tmp_path, codes, dtype)
         card = preparation.prepare("table_file", entry | more, [], tmp_path / "data")
         assert card["categories"] == {"zip": sorted(set(codes))} and card["classes"] == ["02", "1"]
         assert card["missing"] == {"zip": 9}
-
-
-def test_decimals_in_parquet_are_numbers(tmp_path):
-    cells = [None, *(Decimal(number) / 4 for number in range(39))]
-    pd.DataFrame({"x": cells, "y": ["in", "out"] * 20}).to_parquet(tmp_path / "own.parquet")
-    read = table_file.frame(tmp_path / "own.parquet")["x"]
-    np.testing.assert_array_equal(read, [np.nan, *np.arange(39) / 4])
 
 
 def test_numbers_with_texts_among_them_may_be_categories(prepared):

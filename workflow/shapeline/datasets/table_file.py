@@ -171,8 +171,7 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
         )
     table = table.rename(columns=str).reset_index(drop=True)
     csv_file.refuse_repeated(f"{path}, header", list(table))
-    decimals = [name for name in table if pd.api.types.infer_dtype(table[name]) == "decimal"]
-    return table.assign(**{name: pd.to_numeric(table[name]) for name in decimals})
+    return table
 
 
 def class_name(value: object) -> str:
