@@ -23,7 +23,7 @@ from shapeline.seeds import seed_of
 MAX_PASS_NUMBERS = 1 << 21  # numbers in the rows of a pass, whose gradients are in memory together
 MAX_PASS_ROWS = 256
 MAX_GAP = 0.1  # completeness gaps above this share of F's change are flagged
-GAP_WARNING = "completeness gap above 10 %: raise steps or samples, or use another method"
+GAP_WARNING = "completeness gap above 10 % (raise steps or samples, or use another method)"
 # From inputs (m, *input shape) to points (m, *point shape) float32: the inputs, or the embeddings of tokens.
 Points = Callable[[np.ndarray], np.ndarray]
 # From points (m, *point shape) and the positions (m,) of their inputs to (∂F/∂points, F (m,) float64).
