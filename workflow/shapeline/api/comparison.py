@@ -139,10 +139,9 @@ def compare(
     Comparison
         `table` has a row per method: evaluations and seconds per instance; error (RMSE) to and rank correlation with
         the exact Shapley values where these cost at most a million model rows, or `tree_shap` or `linear_shap` gives
-        them; deletion AUC (lower is better) and
-        insertion AUC (higher is better) of the log-odds curves in nats, not of a regression; agreement, the mean rank
-        correlation with the other methods except random. The criterion is the error, else the deletion AUC. A method
-        that fails is a note.
+        them; deletion AUC (lower is better) and insertion AUC (higher is better) of the log-odds curves in nats, not of
+        a regression; agreement, the mean rank correlation with the other methods except random. The criterion is the
+        error, else the deletion AUC. A method that fails is a note.
 
     Raises
     ------

@@ -27,11 +27,8 @@ if TYPE_CHECKING:
     from shapeline.report.elements import HTML
 
 RENAMED = RENAMED_COLUMNS | {"pairs": "interaction_values"}
-EQUIVALENTS = {
-    "values": "scores",
-    "to_csv": "to_frame().to_csv(path)",
-    "to_parquet": "save(path)",
-}  # of shap and pandas
+# By names of shap and pandas.
+EQUIVALENTS = {"values": "scores", "to_csv": "to_frame().to_csv(path)", "to_parquet": "save(path)"}
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
 
 

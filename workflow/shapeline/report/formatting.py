@@ -82,7 +82,9 @@ def plain(value: object) -> str:
         return ", ".join(f"{name} {plain(item)}" for name, item in value.items() if item not in (None, "", [], {}))
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(plain, value))}]"
-    return "" if value is None else str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return str(value).removesuffix(".0")
+    return "" if value is None else str(value)
 
 
 def merge_values(mappings: Iterable[Mapping | None]) -> str:
