@@ -296,7 +296,8 @@ def test_of_a_model_of_transformers_the_logits_are_explained(settings):
     found = shapeline.explain(model, images, **asked)
     plain = OfTransformers()
     plain.forward, plain.get_input_embeddings = plain.logits, None
-    np.testing.assert_array_equal(found.scores, shapeline.explain(plain, images, **asked | {"target": 1}).scores)
+    expected = shapeline.explain(plain, images, **asked | {"target": 1}).scores
+    np.testing.assert_allclose(found.scores, expected, atol=1e-7)  # convolutions round by where tensors lie in memory
     with pytest.raises(ShapelineError, match="the pipeline 'image-classification' prepares its inputs itself; give"):
         pipeline = SimpleNamespace(model=model, tokenizer=None, task="image-classification")
         shapeline.explain(pipeline, images, **asked)
