@@ -1,5 +1,6 @@
 """The Python interface: arguments against brute force over data frames and texts, and the Explanation object."""
 
+import dataclasses
 import io
 import json
 import re
@@ -558,6 +559,12 @@ def test_plots_of_many_instances_have_the_conventions_of_shap(explained):
     np.testing.assert_allclose(widths, [sizes[:2, order].mean(0), sizes[2:, order].mean(0)])
     categories = explained.plot("dependence", feature="sex").axes[0]
     assert {tick.get_text() for tick in categories.get_xticklabels()} == set(explained.data["sex"].astype(str))
+    data = explained.data.assign(deck=explained.data["deck"].where(np.arange(6) != 0))
+    found = dataclasses.replace(explained, about=dataclasses.replace(explained.about, data=data))
+    decks = found.plot("dependence", feature="deck").axes[0]  # in the order of the categories, the missing last
+    shown = [tick.get_text() for tick in decks.get_xticklabels()]
+    assert shown == [*[deck for deck in "CBA" if deck in set(explained.data["deck"][1:])], "missing"]
+    assert decks.get_xlim()[1] > len(shown) - 1
     assert isinstance(explained.plot("cohort", groups="sex"), Figure) and isinstance(explained.plot("beeswarm"), Figure)
 
 
@@ -728,6 +735,7 @@ def test_to_shap_keeps_values_and_names(explained):
     np.testing.assert_array_equal(theirs.values, explained.scores)
     np.testing.assert_array_equal(theirs.base_values, explained.value_empty)
     assert theirs.feature_names == list(FRAME)
+    np.testing.assert_array_equal(theirs.data[:, 2], explained.data["deck"].cat.codes)
 
 
 def test_a_regression_is_its_prediction():

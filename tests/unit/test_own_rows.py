@@ -735,6 +735,13 @@ def test_columns_of_lists_of_arrow():
     np.testing.assert_allclose(found.scores, brute(model, frame[:3], frame[3:]), atol=1e-12)
 
 
+class NoArray:
+    """An object that numpy cannot convert, as a Dataset of xarray is."""
+
+    def __array__(self, *_, **__):
+        raise TypeError("convert one variable")
+
+
 @pytest.mark.parametrize(
     ("inputs", "line"),
     [
@@ -742,6 +749,7 @@ def test_columns_of_lists_of_arrow():
         ({3, 1, 2}, "a set has no order; give a list, an array or a data frame of rows"),
         (object(), "inputs: an object is no rows; give an array or a data frame of them"),
         (None, "it is None; give a list, an array or a data frame of rows"),
+        (NoArray(), "inputs: convert one variable; give rows of one shape, texts, or a data frame"),
         ({"a": [1, 2], "b": [3, 4]}, r"a dict with named columns is not a data frame; give pandas.DataFrame\(inputs\)"),
     ],
 )
@@ -813,6 +821,7 @@ def test_every_kind_of_column_and_of_label_is_saved(index, tmp_path):
     found.save(tmp_path / "saved.parquet")
     loaded = shapeline.Explanation.load(tmp_path / "saved.parquet")
     np.testing.assert_allclose(loaded.scores, found.scores, rtol=1e-6)
+    np.testing.assert_array_equal(loaded.data["sparse"], frame["sparse"][:3])
     assert "amount = " in str(loaded[2]) and "complex = 1j" in str(loaded[1, ["amount", "complex"]])
 
 

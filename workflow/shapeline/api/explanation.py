@@ -381,10 +381,12 @@ def _flatten(scores: np.ndarray) -> np.ndarray:
 
 
 def _to_numbers(values: pd.Series) -> pd.Series:
-    """Return a numeric column as floats, else the codes of its texts."""
+    """Return a numeric column as floats, else the codes of its categories, in their order, or of its texts."""
     if pd.api.types.is_numeric_dtype(values):
         return values.astype(float)
-    return pd.Series(np.where(values.isna(), np.nan, pd.factorize(values, sort=True)[0]), values.index)
+    is_categorical = isinstance(values.dtype, pd.CategoricalDtype)
+    codes = values.cat.codes if is_categorical else pd.factorize(values, sort=True)[0]
+    return pd.Series(np.where(values.isna(), np.nan, codes), values.index)
 
 
 def _select_features(features: Features, indices: np.ndarray, names: tuple[str, ...]) -> Features:

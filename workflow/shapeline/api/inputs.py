@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence, Set, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -182,7 +182,7 @@ def _unwrap(what: str, given: object) -> Any:
         raise ShapelineError(
             f"explain: {what}: {name_type(given)} with named columns is not a data frame; give pandas.DataFrame({what})"
         )
-    if hasattr(given, "columns") and (hasattr(given, "to_pandas") or hasattr(given, "collect")):
+    if hasattr(type(given), "columns") and (hasattr(given, "to_pandas") or hasattr(given, "collect")):
         remedy = f"{what}{'' if hasattr(given, 'to_pandas') else '.collect()'}.to_pandas()"
         raise ShapelineError(f"explain: {what}: {name_type(given)} is not a pandas data frame; give {remedy}")
     if hasattr(given, "toarray"):
@@ -195,12 +195,12 @@ def _unwrap(what: str, given: object) -> Any:
     given = detach(given)
     if isinstance(given, Iterator | Set | ValuesView):
         given = list(given)
-    if what == "inputs" and (texts := list_texts(given)) is not None:
-        return texts
     try:
+        if what == "inputs" and (texts := list_texts(given)) is not None:
+            return texts
         array = np.asarray(given)
-    except ValueError as error:
-        parts = all(hasattr(each, "shape") for each in given)
+    except (TypeError, ValueError) as error:  # of rows of several shapes, or of an object that is no array
+        parts = isinstance(given, Iterable) and all(hasattr(each, "shape") for each in given)
         remedy = "put the inputs of a model side by side in one array, split by a function," if parts else "give rows"
         raise ShapelineError(f"explain: {what}: {error}; {remedy} of one shape, texts, or a data frame") from error
     if not array.ndim:  # of a loader, a Pool or a DMatrix

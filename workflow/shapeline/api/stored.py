@@ -146,7 +146,8 @@ def _pack(data: Any) -> Any:
 
 def _make_storable(data: pd.DataFrame) -> pd.DataFrame:
     """Return a data frame that Parquet can store: unsupported columns and index become texts."""
-    storable = data.copy(deep=False)
+    sparse = {name: dtype.subtype for name, dtype in data.dtypes.items() if isinstance(dtype, pd.SparseDtype)}
+    storable = data.astype(sparse)
     if not _is_storable(storable.iloc[:, :0]):
         storable.index = storable.index.map(str)
     for index in range(storable.shape[1]):

@@ -211,14 +211,17 @@ def dependence(
 
 def _place_categories(axes: Axes, values: pd.Series) -> np.ndarray:
     """Return an x position per instance, jittered around its category's position, and label the axis."""
-    words = values.map(str, na_action="ignore").fillna("missing").astype(str)
-    names = sorted(words.unique()) if len(words.unique()) > 1 else list(words.unique())
+    words = pd.Series(["missing" if pd.isna(value) else str(value) for value in values])
+    ranks = values.cat.codes if isinstance(values.dtype, pd.CategoricalDtype) else np.zeros(len(values))
+    ranks = dict(zip(words, np.where(values.isna(), np.inf, ranks), strict=True))
+    names = sorted(ranks, key=lambda word: (ranks[word], word))  # categories keep their order, such as low, high
     shown = names if len(names) <= MAX_CATEGORIES else names[:: -(-len(names) // MAX_CATEGORIES)]
     axes.set_xticks(
         [names.index(name) for name in shown],
         escape_formulas([shorten(word) for word in shown]),
         rotation=30 if len(shown) > 6 else 0,
     )
+    axes.set_xlim(-0.5, len(names) - 0.5)  # the label of a category stays, also where its few dots are beside it
     codes = pd.Categorical(words, names).codes
     turn = pd.Series(codes).groupby(codes).cumcount().to_numpy()
     return codes + 0.3 * ((turn * 0.618034) % 1 - 0.5)
