@@ -567,7 +567,9 @@ def test_bad_models_are_one_line(tmp_path, model, cut):
     frame = shapeline.explain_generation(lambda prompts: pd.DataFrame({7: map(len, prompts)}), "a", features="word")
     assert frame.value_full == 1 and frame.value_empty == 0
     weights = torch.tensor([2.0], requires_grad=True, dtype=torch.bfloat16)
-    found = shapeline.explain_generation(lambda prompts: weights * len(prompts[0]), "a", features="word")
+    found = shapeline.explain_generation(
+        lambda prompts: weights * torch.tensor([*map(len, prompts)]), "a", features="word"
+    )
     assert found.scores == pytest.approx([2.0])
     refused("the log-probability nan", lambda prompts: [np.nan for _ in prompts], "a b", features="word")
 
@@ -665,4 +667,11 @@ def test_a_function_of_prompts_that_raises_and_a_template_that_is_no_text():
     draws = np.random.default_rng(0)
     with pytest.warns(UserWarning, match=r"the function returned \S+ and then \S+ for one prompt"):
         shapeline.explain_generation(lambda prompts: draws.normal(size=len(prompts)), "red green", features="word")
+    with pytest.warns(UserWarning, match="-1 for a prompt alone and -2 beside another prompt; correct its padding"):
+        shapeline.explain_generation(lambda prompts: [-len(prompts)] * len(prompts), "red green", features="word")
+    refused(r"a list of length 0 for 1 prompts", lambda prompts: prompts[1:], "red green", features="word")
+    refused(
+        r"a list of length 1 that begins with \[\] for 1 prompts", lambda prompts: [[]], "red green", features="word"
+    )
+    refused("2 numbers per prompt where 1 were expected", lambda prompts: [[-1] * len(prompts)] * len(prompts), "a b")
     refused(r"template is 5; it needs \{context\}", len, "Why?", context=["a b."], target="x", template=5)

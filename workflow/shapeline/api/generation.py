@@ -409,13 +409,24 @@ def _build_function_game(
         raise ShapelineError(f"{WHERE}: a function has one answer; let it return the difference in place of contrast=.")
     encoder = Encoder(call.tokenizer, call.chat) if call.tokenizer is not None and call.chat else None
     source: Callable = game.build_function_source(call.model, encoder, built, call.removal)
-    everything = np.ones((1, built.d), bool)
-    first = source(everything)
+    ends = np.array([[True] * built.d, [False] * built.d])
+    first = source(ends[:1])
     count = first.shape[1]
     tokens = (target or "answer",) if count == 1 else tuple(f"token {number}" for number in range(1, count + 1))
     played = PromptGame(built, tokens, np.ones(count), source)
-    again = played.values(everything)
-    if (np.abs(first - again) > TOLERANCE * (1 + np.abs(first))).any():
-        answers = f"returned {first.sum():.6g} and then {again.sum():.6g} for one prompt"
-        warnings.warn(f"{WHERE}: the function {answers}; set its temperature to 0, or its seed.", stacklevel=2)
+    beside = played.values(ends)[:1]  # both values are needed by every method, so that the check costs one evaluation
+    if not _is_close(first, beside):
+        again = source(ends[:1])
+        if _is_close(first, again):
+            problem = f"{first.sum():.6g} for a prompt alone and {beside.sum():.6g} beside another prompt"
+            remedy = "correct its padding or attention mask, or evaluate prompts one by one"
+        else:
+            problem = f"{first.sum():.6g} and then {again.sum():.6g} for one prompt"
+            remedy = "set its temperature to 0, or its seed"
+        warnings.warn(f"{WHERE}: the function returned {problem}; {remedy}.", stacklevel=2)
     return played, target or "the answer of the function"
+
+
+def _is_close(first: np.ndarray, again: np.ndarray) -> bool:
+    """Return whether two evaluations of a prompt agree."""
+    return bool((np.abs(first - again) <= TOLERANCE * (1 + np.abs(first))).all())

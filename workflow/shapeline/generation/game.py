@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.errors import ShapelineError, first_line
+from shapeline.errors import ShapelineError, first_line, name_type, shorten_name
 from shapeline.generation.prompts import FIXED, WHERE, Content, Prompt, Rendered
 from shapeline.models.classifier import call, detach
 
@@ -215,7 +215,12 @@ class PromptGame:
         return self.values(masks) @ self.signs
 
     def _check(self, values: np.ndarray, masks: np.ndarray) -> None:
-        """Raise ShapelineError for a value that is NaN or minus infinity."""
+        """Raise ShapelineError for a value that is NaN or minus infinity, or for another number of tokens."""
+        if values.shape[1] != len(self.tokens):
+            raise ShapelineError(
+                f"{WHERE}: the function returned {values.shape[1]} numbers per prompt where {len(self.tokens)} were "
+                "expected; return as many for each prompt, those of one answer."
+            )
         bad = ~np.isfinite(values)
         if bad.any():
             row, token = np.argwhere(bad)[0]
@@ -308,12 +313,22 @@ def _evaluate(function: Callable, texts: list, what: str) -> np.ndarray:
         values = np.array([np.atleast_1d(np.asarray(value, np.float64)) for value in detach(returned)])
     except (TypeError, ValueError):
         values = np.empty(0)
-    if values.ndim != 2 or len(values) != count:
+    if values.ndim != 2 or len(values) != count or not values.size:
         raise ShapelineError(
-            f"{WHERE}: the function returned {type(returned).__name__} for {count} {what}; return a number for each, "
-            "or one per token of the answer."
+            f"{WHERE}: the function returned {_describe_values(returned)} for {count} {what}; return a number for "
+            "each, or one per token of the answer."
         )
     return values
+
+
+def _describe_values(returned: object) -> str:
+    """Return the type of what a function returned, with its shape, or its length and first value."""
+    if hasattr(returned, "shape"):
+        return f"{name_type(returned)} of shape {tuple(returned.shape)}"
+    if not isinstance(returned, list | tuple):
+        return name_type(returned)
+    first = f" that begins with {shorten_name(repr(returned[0]))}" if returned else ""
+    return f"{name_type(returned)} of length {len(returned)}{first}"
 
 
 def build_text_source(
