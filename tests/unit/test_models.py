@@ -191,7 +191,9 @@ def test_a_custom_architecture_is_built_saved_and_loaded(tmp_path):
     source.write_text(
         "from torch import nn\n\n"
         "def net(inputs, width=3):\n"
-        "    return nn.Sequential(nn.Linear(inputs, width), nn.Linear(width, 2))\n"
+        "    network = nn.Sequential(nn.Linear(inputs, width), nn.Linear(width, 2))\n"
+        "    network.order = 'custom'\n"  # an attribute of the user's, and no order of axes
+        "    return network\n"
     )
     card = {"input_shape": [5], "classes": ["no", "yes"]}
     model = architectures.for_dataset({"source": f"{source}:net", "sizes": {"width": 4}, "seed": 1}, card)

@@ -40,11 +40,10 @@ def save(classifier: Classifier, path: str | Path) -> None:
         "classes": classifier.n_classes,
         "sizes": classifier.sizes,
     }
-    module = classifier.module  # arranged by adapters.rearrange, or around a network that was
     optional = {
         "task": classifier.task,
         "outputs": classifier.outputs if classifier.framework in FRAMEWORKS else "logits",
-        "order": getattr(module, "order", None) or getattr(getattr(module, "network", None), "order", None),
+        "order": _find_order(classifier),
         "vocabulary_digest": classifier.vocabulary_digest,
     }
     metadata |= {key: value for key, value in optional.items() if value != OPTIONAL[key]}
@@ -52,6 +51,14 @@ def save(classifier: Classifier, path: str | Path) -> None:
         architectures.collect_arrays(classifier) if is_ready else backend(classifier.framework).state(classifier.module)
     )
     write_weights(Path(path), arrays, metadata)
+
+
+def _find_order(classifier: Classifier) -> str | None:
+    """Return the order of axes for which `adapters.rearrange` wrapped a network; None if it is not wrapped."""
+    if classifier.framework not in FRAMEWORKS:
+        return None
+    parts = (classifier.module, getattr(classifier.module, "network", None))  # a network of log-probabilities has one
+    return next((part.order for part in parts if isinstance(part, backend(classifier.framework).Arranged)), None)
 
 
 def save_graph(classifier: Classifier, path: str | Path, inputs: np.ndarray) -> dict[str, str] | None:
