@@ -325,15 +325,14 @@ def refuse_categories(source: str, names: Sequence[str]) -> None:
         )
 
 
-def order_classes(source: str, labels: Any, classes: list[str], numbered: Sequence[str] = ()) -> list[int]:
-    """Return the model's number of each class of the dataset: by name, or as `numbered` where its classes are numbers.
-
-    numbered: the classes in the order of the dataset's source, by which files number them.
-    """
-    names = [class_name(label) for label in labels]
+def order_classes(source: str, labels: Any, known: dict[str, Any], may_number: bool = False) -> list[int]:
+    """Return the model's number of each of the dataset's `known` classes: by name, or where its file may number them,
+    in the order of the dataset's source."""
+    names, classes = [class_name(label) for label in labels], known["classes"]
     if sorted(names) == sorted(classes):
         return [names.index(name) for name in classes]
-    if numbered and names == [str(number) for number in range(len(classes))]:
+    if may_number and names == [str(number) for number in range(len(classes))]:
+        numbered = known.get("source_classes", classes)
         if list(numbered) != classes:
             raise ShapelineError(
                 f"models: {source} numbers its classes, and the dataset's 'classes' has another order than its file; "

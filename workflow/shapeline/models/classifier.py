@@ -370,7 +370,7 @@ def detect_outputs(framework: ModuleType, module: Any, inputs: Any, name: str, b
 
 def classify_outputs(outputs: np.ndarray, name: str, linear: bool = False) -> str:
     """Return "logits" or "probabilities" for outputs (n, k) near and far from inputs; linear: of a linear layer."""
-    if not len(outputs) or outputs.min() < -ROUNDING or outputs.max() > 1 + OUTPUT_TOLERANCE:
+    if _select_probabilities(outputs) is None:
         return "logits"
     several = outputs.shape[1] > 1
     sums = several and _sums_to_one(outputs)

@@ -109,21 +109,28 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
         return network
     if task == "classification" and count > 1:
         _check_labels(source, network, noise, known["classes"])
-    has_labels = any(each.type in LABELS for each in session.get_outputs())
-    is_spread = has_labels and len(outputs) and outputs.min() >= -ROUNDING and np.ptp(outputs.sum(1)) < OUTPUT_TOLERANCE
-    kind = known.get("outputs") or ("probabilities" if is_spread else classify_outputs(outputs, source))
-    if count == 2 and "outputs" not in known and outputs.any() and (outputs[:, 0] == -outputs[:, 1]).all():
+    kind = known.get("outputs") or _detect_outputs(source, network, outputs)
+    last = "" if kind == "probabilities" else "sigmoid" if count == 1 else "softmax"
+    log.info("%s: its outputs are taken for %s", source, kind)
+    return replace(network, last=last)
+
+
+def _detect_outputs(source: str, network: Network, outputs: np.ndarray) -> str:
+    """Return "logits" or "probabilities" for outputs (n, k) of noise; a converted classifier, which gives labels too,
+    is refused unless it gives probabilities."""
+    has_labels = any(each.type in LABELS for each in network.session.get_outputs())
+    is_spread = len(outputs) and outputs.min() >= -ROUNDING and np.ptp(outputs.sum(1)) < OUTPUT_TOLERANCE
+    kind = "probabilities" if has_labels and is_spread else classify_outputs(outputs, source)
+    if outputs.shape[1] == 2 and outputs.any() and (outputs[:, 0] == -outputs[:, 1]).all():
         raise ShapelineError(
             f"models: {source} gives a score and its negative, no logits; convert it without raw_scores, or set outputs"
         )
-    if kind == "logits" and "outputs" not in known and has_labels:
+    if kind == "logits" and has_labels:
         raise ShapelineError(
             f"models: {source} gives labels, and scores outside 0 to 1 that are no probabilities; convert a model with "
             "predict_proba, as of CalibratedClassifierCV, or set outputs: logits if their softmax is what you want"
         )
-    last = "" if kind == "probabilities" else "sigmoid" if count == 1 else "softmax"
-    log.info("%s: its outputs are taken for %s", source, kind)
-    return replace(network, last=last)
+    return kind
 
 
 def _check_labels(source: str, network: Network, rows: np.ndarray, classes: list[str]) -> None:
@@ -226,9 +233,8 @@ def _find_output(source: str, network: Network, noise: list[np.ndarray], known: 
     maps = [output.name for output in given if output.type.startswith("seq(map(")]
     if not names and len(maps) == 1 and task == "classification":
         [[first, *_]] = _try_rows(lambda rows: network.run(maps, rows), noise, source)[0][1]
-        numbered = known.get("source_classes", known["classes"])
         keys = sorted(first)
-        order = order_classes(source, keys, known["classes"], numbered)
+        order = order_classes(source, keys, known, may_number=True)
         return replace(network, output=maps[0], keys=tuple(keys[place] for place in order))
     if len(names) == 1:
         return replace(network, output=names[0])

@@ -107,7 +107,7 @@ def _load_pipeline(source: str, content: bytes, known: dict[str, Any], task: str
     if find_columns(estimator) is None:
         refuse_categories(source, [column["name"] for column in known["columns"] if "values" in column])
     if task != "regression":
-        ask = _order_probabilities(source, estimator, known["classes"])
+        ask = _order_probabilities(source, estimator, known)
     elif find_classes(estimator) is not None or not hasattr(estimator, "predict"):
         raise ShapelineError(f"models: {source} is not a regressor; remove the dataset's task, or fit one")
     else:
@@ -188,7 +188,7 @@ def check_columns(source: str, estimator: Any, names: list[str]) -> None:
             )
 
 
-def _order_probabilities(source: str, estimator: Any, classes: list[str]) -> Callable[[Any], np.ndarray]:
+def _order_probabilities(source: str, estimator: Any, known: dict[str, Any]) -> Callable[[Any], np.ndarray]:
     """Return predict_proba with the columns in the order of the dataset's classes."""
     if find_classes(estimator) is None:
         raise ShapelineError(f"models: {source} is not a classifier; set the dataset's task: regression, or fit one")
@@ -196,7 +196,7 @@ def _order_probabilities(source: str, estimator: Any, classes: list[str]) -> Cal
         raise ShapelineError(
             f"models: {source} has no predict_proba; wrap its classifier in sklearn's CalibratedClassifierCV"
         )
-    order, ask = order_classes(source, estimator.classes_, classes), find_probabilities(estimator)
+    order, ask = order_classes(source, estimator.classes_, known), find_probabilities(estimator)
     return lambda rows: ask(rows)[:, order]
 
 
@@ -220,8 +220,7 @@ def _load_trees(source: str, content: bytes, known: dict[str, Any], task: str) -
         raise ShapelineError(f"models: {source} holds {what}; {remedy}, or give another file")
     if classes is None:
         return Pipeline(content, known["columns"], estimator, estimator.predict)
-    numbered = known.get("source_classes", known["classes"])
-    order, ask = order_classes(source, classes, known["classes"], numbered), find_probabilities(estimator)
+    order, ask = order_classes(source, classes, known, may_number=True), find_probabilities(estimator)
     return Pipeline(content, known["columns"], estimator, lambda rows: ask(rows)[:, order], order)
 
 

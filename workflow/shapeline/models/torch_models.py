@@ -436,15 +436,17 @@ class Logits(Wrapper):
     """The logits of a model of transformers, which returns them among other outputs; `classes_`: its labels."""
 
     names_ids = True  # classes_ are the names of the numbers 0, 1, ..., by which transformers tells classes apart
-
-    @property
-    def classes_(self) -> list[str]:
-        labels = getattr(self.network.config, "id2label", None) or {}
-        return [str(labels[number]) for number in sorted(labels)] if len(labels) > 1 else []  # one: a regression
+    classes_ = property(lambda self: list_labels(self.network))
 
     def forward(self, rows: torch.Tensor) -> Any:
         outputs = self.network(rows)
         return getattr(outputs, "logits", outputs)
+
+
+def list_labels(model: Any) -> list[str]:
+    """Return the labels of a model of transformers in the order of its logits; none of a regression."""
+    labels = getattr(getattr(model, "config", None), "id2label", None) or {}
+    return [str(labels[number]) for number in sorted(labels)] if len(labels) > 1 else []
 
 
 def is_of_transformers(model: Any) -> bool:

@@ -186,13 +186,11 @@ class TextNetwork(nn.Module):
         super().__init__()
         self.model, self.pad, self.order, self.separator = model, pad, order, separator
         self.__name__ = type(model).__name__
-        config = getattr(model, "config", None)
-        if getattr(config, "model_type", None) == "xlnet":
+        self.classes_ = torch_models.list_labels(model)
+        if getattr(getattr(model, "config", None), "model_type", None) == "xlnet":
             raise ShapelineError(
                 f"models: {name_type(model)} reads the end of its padding too; give a model that does not"
             )
-        if find_task(model) != "regression" and getattr(config, "id2label", None):
-            self.classes_ = [str(config.id2label[number]) for number in sorted(config.id2label)]
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         ids = self._move_up(ids.long())
