@@ -353,12 +353,15 @@ def warn_near_chance(results: Results) -> str | None:
 
 
 def describe_accuracy(card: Mapping, accuracy: float | None) -> str:
-    """Return an accuracy on the test part with its 95 % Wilson interval (of several labels conservative), or a dash."""
+    """Return an accuracy on the test part with its interval, or a dash."""
+    ends = describe_accuracy_interval(card, accuracy)
+    return f"{share(accuracy)} ({ends})" if ends else share(accuracy)
+
+
+def describe_accuracy_interval(card: Mapping, accuracy: float | None) -> str:
+    """Return the 95 % Wilson interval (of several labels conservative) of an accuracy; "" where it is unknown."""
     rows = (card.get("rows") or {}).get("test")
-    if accuracy is None or not rows:
-        return "–" if accuracy is None else share(accuracy)
-    low, high = wilson(accuracy, rows)
-    return f"{share(accuracy)} ({share(low)} to {share(high)})"
+    return "" if accuracy is None or not rows else " to ".join(map(share, wilson(accuracy, rows)))
 
 
 def average_seconds(results: Results) -> pd.Series:

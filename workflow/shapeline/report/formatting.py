@@ -58,9 +58,9 @@ def explain_unit(unit: str) -> str:
     return "Nats are natural logarithms: a score of +0.69 doubles the probability (or odds), −0.69 halves it."
 
 
-def share(value: float) -> str:
-    """Return a fraction as a percentage: 0 % and 100 % only for exactly 0 and 1."""
-    if not np.isfinite(value):
+def share(value: float | None) -> str:
+    """Return a fraction as a percentage, 0 % and 100 % only for exactly 0 and 1; a dash for None."""
+    if value is None or not np.isfinite(value):
         return "–"
     if 0 < value < 0.001:
         return "< 0.1 %"

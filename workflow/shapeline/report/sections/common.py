@@ -58,9 +58,10 @@ def header(
     """
     headline, budget = findings.headline(results), results.settings.get("budget")
     r2 = headline["r2"]
-    accuracy, _, ends = experiment.describe_accuracy(results.model_card, headline["accuracy"]).partition(" (")
+    ends = experiment.describe_accuracy_interval(results.model_card, headline["accuracy"])
+    accuracy = share(headline["accuracy"]) if results.model_card and r2 is None else None
     facts = {
-        f"test accuracy{ends and f' (95 % CI {ends}'}": accuracy if results.model_card and r2 is None else None,
+        f"test accuracy{ends and f' (95 % CI {ends})'}": accuracy,
         "test R²": None if r2 is None else number(r2, 2),
         "instances explained": number(headline["instances"]),
         **(extra or {}),
