@@ -81,11 +81,13 @@ def read_out(masks: np.ndarray, values: np.ndarray) -> ReadOut:
 @cache
 def _announce_long(count: int, d: int) -> None:
     """Warn once of a long computation, by the speed of a product of matrices."""
+    if count <= 2 * MAX_FULL_PAIRS:
+        return
     speed = 3 * 2 * 512**3 / timeit.timeit("matrix @ matrix", globals={"matrix": np.ones((512, 512))}, number=3)
     seconds = (count / 2) ** 2 * (12 * d + 0.7 * count) / speed  # two fits, which take twice as long as their products
     if seconds > SLOW_SECONDS:
         long = f"gp_shapley: {count} evaluations of {d} features need about {seconds:.0f} s of linear algebra"
-        warnings.warn(f"{long} per explanation; kernel_shap is faster.", stacklevel=4)
+        warnings.warn(f"{long} per explanation; kernel_shap is faster.", stacklevel=3)
 
 
 def _refuse_many(count: int, d: int) -> None:
@@ -95,13 +97,12 @@ def _refuse_many(count: int, d: int) -> None:
             f"gp_shapley: {count} coalitions need a matrix of {count // 2} rows and columns; "
             f"give at most {MAX_COALITIONS}, or choose kernel_shap."
         )
-    if count > 2 * MAX_FULL_PAIRS:
-        _announce_long(count, d)
 
 
 def _check_number(count: int, d: int) -> None:
-    """Refuse too many coalitions, and warn of too few to distinguish all features."""
+    """Refuse too many coalitions, and warn of a long computation and of too few to distinguish all features."""
     _refuse_many(count, d)
+    _announce_long(count, d)
     if count < min(2 * d, 2 ** min(d, 31)):
         few = f"gp_shapley: {count} evaluations do not tell all {d} features apart, and some have equal scores"
         warnings.warn(f"{few}; give {2 * d} or more.", stacklevel=3)
@@ -299,6 +300,7 @@ def gp_pairs(d: int, budget: int, seed: int = 0) -> Design:
     """Return the design of `draw_pairs`, without a readout, which `read_stack` derives from the values."""
     masks = draw_pairs(d, budget, seed)
     _refuse_many(len(masks), d)
+    _announce_long(len(masks), d)
     return defer_readout(masks)
 
 
