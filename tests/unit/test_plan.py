@@ -356,7 +356,6 @@ def test_the_tables_of_a_framework_name_every_module_that_is_loaded_by_name(fram
     named |= {execution.BACKENDS["onnx"]} if framework in classifier.FRAMEWORKS else set()
     assert {job_code.MODEL_CODE[framework], *job_code.ENGINE_CODE[framework]} == named
     assert job_code.TRAINING[framework] == training.TRAINERS[framework]
-    assert job_code.EXPORT == {name: (classifier.MODULES[name],) for name in classifier.FRAMEWORKS}
 
 
 def test_a_job_tracks_only_the_modules_of_its_framework(root, monkeypatch, default):

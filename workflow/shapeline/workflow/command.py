@@ -215,15 +215,12 @@ def _load(parsed: argparse.Namespace) -> Config:
     """Return the configuration of a run of this command line, and make its folder the working directory."""
     from snakemake.utils import update_config  # as Snakemake merges files
 
-    from shapeline.config.validation import load
-    from shapeline.workflow.runs import add_available_experiments
-
     named, folder = _find_configfiles(parsed), find_clone()
     os.chdir(folder or Path.cwd())
     raw: dict = {}
     for file in [(folder or find_root()) / "config.yaml", *named]:
         update_config(raw, yaml.safe_load(file.read_text(encoding="utf-8")) or {})
-    return add_available_experiments(load(raw, named))
+    return runs.add_available_experiments(load(raw, named))
 
 
 def _run_doctor(parsed: argparse.Namespace) -> int:

@@ -25,7 +25,6 @@ from shapeline.workflow.job_code import find_root
 from shapeline.workflow.job_environment import list_visible_devices
 from shapeline.workflow.messages import format_amount, format_time
 
-OLDEST_PYTHON = (3, 11)
 PIN = re.compile(r"^([\w.-]+)==([\w.+]+)", re.M)
 CHECKS = ("tests and checks",)  # heading of the packages in requirements.txt that no run needs
 DISK_RESERVE = 1.2  # required disk space, relative to the estimate
@@ -58,9 +57,7 @@ def report(config: Config) -> tuple[str, list[str]]:
 
 def report_versions(requirements: str) -> Iterator[tuple[str, str]]:
     """Compare Python and the packages with the pins of requirements.txt."""
-    python = f"Python {platform.python_version()}"
-    old = sys.version_info < OLDEST_PYTHON
-    yield python, f"{python} is too old; install Python 3.11 or newer" if old else ""
+    yield f"Python {platform.python_version()}", ""
     needed = requirements.split(f"# {CHECKS[0]}")[0]
     as_pinned, differs, lacking = 0, [], []
     for name, pinned in PIN.findall(needed):

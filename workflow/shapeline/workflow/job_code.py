@@ -188,7 +188,6 @@ MODEL_CODE = {
     "tensorflow": "shapeline.models.keras_models",
     "function": "shapeline.models.pipeline_file",
 }
-EXPORT = {"torch": ("shapeline.models.torch_models",), "tensorflow": ("shapeline.models.keras_models",)}
 ENGINE_CODE = {
     "torch": ("shapeline.games.torch_backend", "shapeline.games.numpy_backend"),
     "tensorflow": ("shapeline.games.tf_backend", "shapeline.games.numpy_backend"),
@@ -254,7 +253,7 @@ def list_libraries(config: Config, model: str | None) -> str:
 def needs_values_only(config: Config, experiment: str, entry: str, metrics: Sequence[str] = ()) -> bool:
     """Return whether an entry's job, or that of metrics on it, only needs values, which an ONNX graph can compute."""
     definition = config.experiments[experiment]
-    if definition.model is None or find_framework(config.models[definition.model]) not in EXPORT:
+    if definition.model is None or find_framework(config.models[definition.model]) not in TRAINING:
         return False
     of_values = METHODS[definition.methods[split_entry(entry)[0]].method].family in OF_VALUES
     if metrics:
@@ -294,13 +293,11 @@ def train_code(config: Config, model: str) -> list[str]:
     modules = list_model_code(config, model)
     if not registry.find_kind(entry.source, entry.framework):
         modules.append(TRAINING[find_framework(entry)])
-    modules += EXPORT.get(find_framework(entry), ())
     return [*list_sources(*list_script_modules("train_model"), *modules), *list_user_code(entry.source)]
 
 
 def randomise_code(config: Config, model: str) -> list[str]:
-    exported = EXPORT.get(find_framework(config.models[model]), ())
-    code = list_sources(*list_script_modules("randomise_model"), *list_model_code(config, model), *exported)
+    code = list_sources(*list_script_modules("randomise_model"), *list_model_code(config, model))
     return [*code, *list_user_code(config.models[model].source)]
 
 

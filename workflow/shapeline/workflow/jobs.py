@@ -243,14 +243,8 @@ def attribute_settings(config: Config, experiment: str, entry: str) -> dict:
         settings["randomised"] = runs.list_variants(config, experiment)
     elif (number := runs.count_trainings(config, experiment, entry)) > 1:
         settings |= {"training_seeds": number, "training_instances": definition.instances_per_training_seed}
-    if definition.timing != "batch":
-        settings["timing"] = definition.timing
-    if definition.precision != "float32":
-        settings["precision"] = definition.precision
-    if definition.compile:
-        settings["compile"] = True
-    if definition.time_limit:
-        settings["time_limit"] = definition.time_limit
+    of_evaluation = {"timing", "precision", "compile", "time_limit"}
+    settings |= definition.model_dump(include=of_evaluation, exclude_defaults=True)
     if METHODS[method.method].sampled:
         settings |= {"repeats": None if definition.repeats == 1 else definition.repeats}
         if method.match_budget_of and find_feature_shape(config, definition) is None:  # which the instance determines
