@@ -85,18 +85,14 @@ def test_intervals_together_are_dunnetts():
 # Pairs
 
 
-def test_pairs_agree_with_scipy_on_random_data_with_ties():
+def test_differences_of_pairs_have_the_intervals_of_one_column():
     random = np.random.default_rng(0)
     values = table(random.integers(0, 5, 60), random.integers(0, 6, 60), random.integers(1, 7, 60)).astype(float)
     found = statistics.pairs(values, "lower")
     assert len(found) == 3 and found["better"].iloc[0] == values.mean().idxmin()
     for row in found.itertuples():
         difference = values[row.better] - values[row.worse]
-        moved = difference[difference != 0]
-        assert row.p == pytest.approx(stats.wilcoxon(moved).pvalue)
         assert row.difference == pytest.approx(difference.mean()) and row.low <= row.difference <= row.high
-        greater = stats.rankdata(np.abs(moved))[moved < 0].sum()
-        assert row.effect == pytest.approx(2 * greater / stats.rankdata(np.abs(moved)).sum() - 1)
         low, high = statistics.intervals(difference.to_frame())[["low", "high"]].to_numpy()[0]
         assert (row.low, row.high) == pytest.approx((low, high))
 
@@ -120,14 +116,8 @@ def test_pairs_name_the_better_method_in_either_direction_and_equal_ones_are_nev
     assert len(statistics.pairs(table([1.0, 2.0]))) == 0
 
 
-def test_few_instances_or_ranks_that_speak_for_the_worse_mean_make_nothing_sure():
+def test_few_instances_make_nothing_sure():
     assert not statistics.pairs(table(np.arange(5.0), np.arange(5.0) + 9))["sure"][0]
-    random = np.random.default_rng(0)
-    b = random.normal(size=60)
-    a = b + np.r_[random.uniform(0.5, 1, 50), random.uniform(-9, -8, 10)]
-    [row] = statistics.pairs(table(a, b)).to_dict("records")
-    assert row["better"] == "a" and row["wins"] == pytest.approx(1 / 6)
-    assert row["effect"] < 0 and row["p_holm"] < 0.05 and not row["sure"]
 
 
 # Claims
