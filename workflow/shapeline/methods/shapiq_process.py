@@ -66,9 +66,9 @@ def serve() -> None:
 
 
 @functools.cache
-def read_version(python: str, package: str = "shapiq") -> str | None:
-    """Return the version of a package in the environment of an interpreter; None if it is missing or cannot run."""
-    program = f"from importlib.metadata import version; print(version({package!r}))"
+def read_version(python: str) -> str | None:
+    """Return the version of shapiq in the environment of an interpreter; None if it is missing or cannot run."""
+    program = "from importlib.metadata import version; print(version('shapiq'))"
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = [os.path.expanduser(python), "-c", program]
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, env=_build_environment())

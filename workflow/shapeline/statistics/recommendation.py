@@ -91,10 +91,10 @@ class Recommendation:
             reason += f". {cheaper}: {_describe_further_instances(self)}"
         return reason
 
-    def sentence(self, unit: str = "", cost: str = "", among: str = "") -> str:
+    def sentence(self, unit: str = "", cost: str = "") -> str:
         """Return the decision and its reason, as on every page, table and printed comparison."""
-        reason = self.reason(unit, among)
-        return f"{self.decision(cost, among)}{f': {reason}' if reason else ''}."
+        reason = self.reason(unit)
+        return f"{self.decision(cost)}{f': {reason}' if reason else ''}."
 
 
 @dataclass(frozen=True)
