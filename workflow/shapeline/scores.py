@@ -91,12 +91,12 @@ def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
         pq.write_table(table.replace_schema_metadata(written), partial, compression="zstd", write_page_checksum=True)
 
 
-def read_table(path: str | Path) -> pd.DataFrame:
+def read_table(path: str | Path, columns: list[str] | None = None) -> pd.DataFrame:
     """Return the rows of a file of `write_table`. Raises ShapelineError for a corrupt file or a newer schema."""
     # pq.read_table would create a dataset of one file, which takes as long as reading it.
     with _name_file(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         version = _read_metadata(file.schema_arrow).get("schema_version", VERSION)
-        table = file.read().to_pandas() if version <= VERSION else None
+        table = file.read(columns).to_pandas() if version <= VERSION else None
     if table is None:
         raise ShapelineError(
             f"{path}: has version {version} of the score schema, and this Shapeline reads up to {VERSION}; install a "

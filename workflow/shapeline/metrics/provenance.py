@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
 from shapeline import scores
 from shapeline.errors import ShapelineError
@@ -74,11 +73,7 @@ def check_ends(paths: Iterable[str | Path]) -> None:
 def _read_ends(path: Path) -> pd.DataFrame:
     """Return both end values of a file's successful instances, NaN where missing, and their keys."""
     settings = scores.metadata(path).get("settings", {})
-    try:
-        with pq.ParquetFile(path) as file:
-            rows = file.read([*KEYS, *END_COLUMNS, "status"]).to_pandas()
-    except (OSError, ValueError) as error:
-        raise ShapelineError(f"{path}: damaged ({error}); remove it and run again, which re-computes it") from error
+    rows = scores.read_table(path, [*KEYS, *END_COLUMNS, "status"])
     rows = rows[rows["status"] == "ok"].drop_duplicates(KEYS).drop(columns="status")
     return rows.replace([np.inf, -np.inf], np.nan).assign(
         file=str(path),
