@@ -159,7 +159,7 @@ def check(dataset: Dataset) -> None:
     else:
         text_settings(entry, dataset)
     _check_local(entry, dataset)
-    if entry.task == "regression":
+    if "regression" in (entry.task, dataset.task):
         refuse_classes(dataset)
     elif entry.classes:
         choose_classes(source, entry.classes, dataset.classes)
@@ -196,8 +196,6 @@ def _check_columns(entry: Source, dataset: Dataset) -> None:
                 f"dataset key 'task': source '{entry.name}' has one target; for several labels per record give a "
                 "function of your own, path/to/file.py:function."
             )
-        if dataset.task == "regression":
-            refuse_classes(dataset)
     elif entry.kind == "text":
         keys = ("text", "target") if dataset.text_pair is None else ("text", "text_pair", "target")
         path, reader = expand(dataset.path), importlib.import_module(SOURCES["table_file"].module)

@@ -258,9 +258,9 @@ def restore(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Classifi
     classifier.vocabulary_digest = metadata["vocabulary_digest"]
     if classifier.framework != "function":
         classifier.outputs = metadata["outputs"]
-    if classifier.framework != "function" and classifier.outputs == "probabilities":
-        made_by = backend(classifier.framework)
-        classifier.module = made_by.build_from_probabilities(classifier.module, classifier.task)
+        if classifier.outputs == "probabilities":
+            made_by = backend(classifier.framework)
+            classifier.module = made_by.build_from_probabilities(classifier.module, classifier.task)
     return classifier
 
 

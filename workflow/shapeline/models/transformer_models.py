@@ -118,7 +118,7 @@ def _read(source: str, kind: str) -> Any:
 
 def _match_classes(source: str, model: Any, classes: list[str]) -> list[int]:
     """Return the output number of each class of the dataset: by name, or in order if the model has no names."""
-    labels = [str(model.config.id2label[number]) for number in sorted(model.config.id2label)]
+    labels = torch_models.list_labels(model)
     if len(labels) == len(classes) and all(DEFAULT_LABEL.fullmatch(label) for label in labels):
         return list(range(len(classes)))
     for of_model, of_dataset in (
