@@ -282,10 +282,11 @@ def read_annotated(
     on_decode_error: str,
     limits: Limits = DEFAULT_LIMITS,
 ) -> dict:
-    """Return a reader's images (n, 3, height, width) uint8 and boxes in their pixels; `kept`: positions in `asked`.
+    """Return a reader's images (n, 3, height, width) uint8 and boxes in their pixels; `kept`: their positions among
+    the annotations, which are by name.
 
-    asked: name -> annotation; key: the name of a file in `path`, "" for none; size, resize: see images.decode;
-    on_decode_error: images missing or not decodable: "skip" counts and names them, "stop" is a ShapelineError.
+    key: the name of a file in `path`, "" for none; size, resize: see images.decode; on_decode_error: images missing or
+    not decodable: "skip" counts and names them, "stop" is a ShapelineError.
     """
     rows = {name: row for row, name in enumerate(annotations)}
     inputs = np.zeros((len(annotations), 3, *size), np.uint8)
