@@ -13,7 +13,7 @@ from shapeline.datasets import checks, folders, records, sources
 from shapeline.datasets.checks import Dataset
 from shapeline.datasets.entries import USER_FILE
 from shapeline.datasets.registry import PAIRS, SOURCES, WEIGHTS, Source, find_difference
-from shapeline.datasets.sources import expand, split_function
+from shapeline.datasets.sources import expand, find_file
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
 from shapeline.generation import prompts
 from shapeline.generation.prompts import KINDS, REMOVALS
@@ -30,7 +30,7 @@ def check_source(dataset: Dataset) -> Iterator[str]:
         if dataset.source.endswith(("csv", "parquet")):
             hint = "; name a custom file by path, with source: table_file, or text_file for documents."
         yield f".source: unknown source '{dataset.source}'{hint}"
-    elif problem := dataset.source not in SOURCES and describe_absence(split_function(dataset.source)[0]):
+    elif problem := dataset.source not in SOURCES and describe_absence(find_file(dataset.source)):
         yield f".source: {problem}"
     else:
         yield from catch("", checks.check, dataset)
@@ -152,7 +152,7 @@ def check_ready_file(model: Model, config: Config) -> Iterator[str]:
         return
     if suffix == "folder":
         yield from _check_folder(model, config)
-    elif problem := model.source and describe_absence(model.source if suffix else split_function(model.source)[0]):
+    elif problem := model.source and describe_absence(find_file(model.source)):
         yield f".source: {problem}"
     elif function:
         yield from check_arguments(".source", model.source, (), n_positional=1)

@@ -16,7 +16,7 @@ from shapeline.config.entry_checks import find_missing_frameworks
 from shapeline.config.experiment_checks import find_problems
 from shapeline.config.mistakes import MAX_TEXT_LENGTH, SECTIONS, explain_failure, find_extremes, get_value, name_errors
 from shapeline.config.types import Config
-from shapeline.datasets.sources import names_function, split_function
+from shapeline.datasets.sources import find_file
 from shapeline.errors import ShapelineErrors
 
 # The place of each renamed key (* is any name), its old and its new name.
@@ -97,7 +97,7 @@ def _locate(merged: Any, value: Any, folder: Path, key: str) -> Any:
     elif isinstance(value, list):
         return [_locate(item, item, folder, key) for item in value]
     elif isinstance(value, str) and (key in PATH_KEYS or (key in SOURCE_KEYS and re.search("[./]", value))):
-        path = folder / (split_function(value)[0] if names_function(value) else value)
+        path = folder / find_file(value)
         if not Path(value).is_absolute() and len(value) <= MAX_TEXT_LENGTH and os.path.exists(path):
             return (os.path.relpath if folder.is_relative_to(Path.cwd()) else str)(folder / value)
     return merged

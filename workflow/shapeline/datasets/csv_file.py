@@ -144,7 +144,7 @@ def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
     if form.thousands:
         _check_groups(path, form, table, names)
     doubtful = [
-        name for name, cells in table.items() if cells.isna().any() and (_holds_texts(cells) or cells.isna().all())
+        name for name, cells in table.items() if cells.isna().any() and (holds_texts(cells) or cells.isna().all())
     ]
     words = {}
     if doubtful:
@@ -152,7 +152,7 @@ def frame(path: Path, form: CsvFormat = PLAIN) -> "pd.DataFrame":
         texts = _read(path, form, names, usecols=doubtful, dtype=str, keep_default_na=False)
         for name, cells in texts.items():
             kept = cells[table[name].isna() & cells.notna()]
-            is_number = _holds_texts(table[name]) and number_styles(table[name].dropna(), form)
+            is_number = holds_texts(table[name]) and number_styles(table[name].dropna(), form)
             if len(kept) and cells.nunique() > 1 and not is_number:
                 table[name], words[name] = cells, kept.unique().tolist()
     for name, cells in table.items():
@@ -260,7 +260,7 @@ def _build_pattern(decimal: str, thousands: str | None) -> str:
     return rf"\s*[-+]?(?:{whole}(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?\s*"
 
 
-def _holds_texts(cells: "pd.Series") -> bool:
+def holds_texts(cells: "pd.Series") -> bool:
     """Return whether pandas read a column as texts, which are objects before its version 3."""
     from pandas.api.types import infer_dtype
 
@@ -297,8 +297,8 @@ def number_styles(cells: Iterable[str], form: CsvFormat) -> list[tuple[str, str 
 def refuse_numbers(where: str, cells: "pd.Series", form: CsvFormat, fix: str = CATEGORICAL) -> None:
     """Raise ShapelineError for a column of texts that are numbers in another format, or with a few words."""
     texts = cells.dropna()
-    styles = number_styles(texts, form) if _holds_texts(cells) else []
-    if _holds_texts(cells) and (signed := texts[texts.str.contains(MINUS)]).size:
+    styles = number_styles(texts, form) if holds_texts(cells) else []
+    if holds_texts(cells) and (signed := texts[texts.str.contains(MINUS)]).size:
         if number_styles(texts.str.replace(MINUS, "-"), form):
             raise ShapelineError(
                 f"{where}: holds numbers such as {signed.iloc[0]!r}, whose minus is the sign U+2212; write '-' in the "

@@ -39,6 +39,11 @@ def split_function(text: str) -> tuple[str, str]:
     return file, name
 
 
+def find_file(source: str) -> str:
+    """Return the file of "path/to/file.py:function", and any other path as it is."""
+    return split_function(source)[0] if names_function(source) else source
+
+
 def is_address(mirror: str) -> bool:
     """Return whether a mirror is an http address; it is a folder otherwise."""
     return mirror.lower().startswith(("http://", "https://"))
@@ -132,7 +137,7 @@ def _is_other_user_file(loaded: Path, file: Path) -> bool:
 
 def source_files(reference: str) -> list[str]:
     """Return the file of "path/to/file.py:function" and what it imports from beside it."""
-    file = expand(split_function(reference)[0])
+    file = expand(find_file(reference))
     return [str(file), *sorted(map(str, local_imports(file).values()))]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".tsv", ".parquet")
 UNNAMED_INDEX = r"__index_level_\d+__"  # pandas' name of it in a file
 TYPES = {"string": "text", "floating": "number", "categorical": "category"}  # pandas' names -> the card's
-MAX_CLASSES = 20  # different values of a column of classes
+MAX_CLASSES = 20  # different values of a column of classes, also of one that `init` guesses
 
 
 def read(

@@ -227,14 +227,13 @@ def load_ready(settings: Mapping[str, Any] | JobModel, card: dict[str, Any]) -> 
     source, kind = entry.source, entry.kind
     if kind == "folder":
         return importlib.import_module(READERS[kind]).for_dataset(source, card)
-    function = kind == "function"
-    path = expand(sources.split_function(source)[0] if function else source)
+    path = expand(sources.find_file(source))
     if not path.is_file():
         raise ShapelineError(f"models: there is no file {path}; paths start at the folder of the run")
     known = {
         "classes": list(card["classes"]),
         "columns": card.get("columns")
-        or (None if function else [{"name": name, "type": "number"} for name in card["feature_names"]]),
+        or (None if kind == "function" else [{"name": name, "type": "number"} for name in card["feature_names"]]),
         "input_shape": list(card["input_shape"]),
         "kind": card["kind"],
         **({} if card.get("has_channels", True) else {"has_channels": False}),

@@ -24,7 +24,7 @@ import yaml
 from shapeline import __version__
 from shapeline.config.types import Config
 from shapeline.config.validation import check_files, check_frameworks, load
-from shapeline.datasets.sources import names_function, split_function
+from shapeline.datasets.sources import find_file
 from shapeline.errors import ShapelineError, ShapelineErrors
 from shapeline.files import format_bytes
 from shapeline.fork_server import server as fork_server
@@ -159,7 +159,7 @@ def _init(parsed: argparse.Namespace) -> int:
     if file.exists():
         raise ShapelineError(f"{file}: the file exists; remove or rename it first")
     keys = init_config.parse_keys(parsed.set)
-    model = parsed.model and (split_function(parsed.model)[0] if names_function(parsed.model) else parsed.model)
+    model = parsed.model and find_file(parsed.model)
     if model and not Path(model).exists():
         raise ShapelineError(f"--model: {model}: file not found; check the path")
     try:

@@ -17,10 +17,10 @@ import yaml
 from shapeline.config import mistakes, types
 from shapeline.datasets import folders
 from shapeline.datasets.checks import Dataset, read_format
-from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat
+from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat, holds_texts
 from shapeline.datasets.entries import parse
-from shapeline.datasets.sources import list_arguments, names_function, split_function
-from shapeline.datasets.table_file import SUFFIXES
+from shapeline.datasets.sources import find_file, list_arguments, names_function
+from shapeline.datasets.table_file import MAX_CLASSES, SUFFIXES
 from shapeline.errors import ShapelineError
 from shapeline.generation.prompts import build_prompt, check_parts, read_prompts
 from shapeline.models import registry
@@ -146,7 +146,6 @@ MIN_WORDS, MIN_WORDS_BESIDE_FEATURES = 4, 10  # mean words per cell of a column 
 SIZES = ("input_shape", "inputs", "classes", "channels", "side", "height", "width", "length", "vocabulary", "alphabet")
 CELL_TYPES = (str, bytes, bool, np.bool_, int, float, timedelta, datetime)  # that encoders and skops support
 TREES = "# boosted trees of scikit-learn; save your own pipeline with skops.io.dump: docs/own_data.md"
-MAX_CLASSES = 20  # different numbers of a target of a classification
 MAX_EXACT, MAX_EXACT_OF_MODEL = 13, 12  # features up to which exact values are affordable: small networks, any model
 MAX_SIDE = 64  # side in pixels to which images are resized
 EXACT = "exact: {method: shapley}    # exact Shapley values, from all 2^d coalitions"
@@ -361,7 +360,7 @@ def _find_documents(table, target: str | None) -> str | None:
     texts = {
         name: float(table[name].dropna().str.split().str.len().mean())
         for name in table
-        if name != target and not table[name].isna().all() and _is_text(table[name])
+        if name != target and not table[name].isna().all() and holds_texts(table[name])
     }
     longest = max(texts, key=texts.get, default=None)
     others = [table[name] for name in table if name not in (target, longest)]
@@ -446,7 +445,7 @@ def _configure_images(path: Path, model: str | None, trained: Model | None, keys
 def _format_source(model: str) -> str:
     """Return the line of a model's source; a function of rows (not one that builds a network) needs its framework."""
     needed = []
-    if names_function(model) and Path(split_function(model)[0]).is_file():
+    if names_function(model) and Path(find_file(model)).is_file():
         needed = [argument for argument, must in list_arguments(model).items() if must]
     return f"source: {_quote(model)}" + ", framework: function" * (len(needed) == 1 and needed[0] not in SIZES)
 
@@ -561,7 +560,7 @@ def _find_target(table) -> str:
     by_name = {name.strip().lower(): name for name in reversed(list(table))}
     named = next((by_name[word] for word in TARGETS if word in by_name), filled[-1])
     last = table[filled[-1]]
-    words = (_is_text(last) or last.dropna().isin([True, False]).all()) and last.nunique() <= MAX_CLASSES
+    words = (holds_texts(last) or last.dropna().isin([True, False]).all()) and last.nunique() <= MAX_CLASSES
     return filled[-1] if words and table[named].nunique() > MAX_CLASSES else named
 
 
@@ -607,12 +606,6 @@ def _is_counter(values) -> bool:
     return bool((values.diff().iloc[1:] == 1).all())
 
 
-def _is_text(values) -> bool:
-    import pandas as pd
-
-    return pd.api.types.infer_dtype(values, skipna=True) == "string"
-
-
 def _locate_path(path: Path) -> str:
     """Return a path relative to the current folder, where the configuration is written, or else an absolute one."""
     absolute = Path(os.path.abspath(path))
@@ -623,7 +616,7 @@ def _locate_path(path: Path) -> str:
 
 def _locate_model(model: str) -> str:
     """Return the path of a model for a configuration; a missing file unchanged."""
-    file = split_function(model)[0] if names_function(model) else model
+    file = find_file(model)
     return _locate_path(Path(file)) + model.removeprefix(file) if Path(file).exists() else model
 
 
