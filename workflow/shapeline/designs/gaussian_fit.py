@@ -203,6 +203,11 @@ class Extra:
         """Prior covariance of the pairs, (n, m, m)."""
         return self.values @ self.values.swapaxes(1, 2)
 
+    def join(self, other: "Extra") -> "Extra":
+        """Return the functions of both."""
+        values = np.concatenate([self.values, other.values], axis=2)
+        return Extra(values, np.concatenate([self.scores, other.scores], axis=1), self.penalty + other.penalty)
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:

@@ -30,6 +30,10 @@ WAVES = (4, 8)  # minimum and maximum of the number of waves: two, and one more 
 EFFECT_ROUNDS = 3
 RIDGE = 1e-3  # of the least-squares curve, times the squared number of the wave
 CURVE_PENALTY = 4.0
+SLOPE_DEVIATIONS = (0.3, 1.0)  # of main effects that vary with the size, relative to a coalition's
+SLOPE_LENGTH = 0.8  # of their correlation, in the logarithm of the size of a pair's smaller member
+SLOPE_TERMS = 5  # leading functions of the size
+SLOPE_PENALTY = 4.0
 PLAIN_SHARE = 0.3  # weight, for many pairs, of the variance without a curve or terms in the geometric mean
 MIN_PLAIN_PAIRS = 4.0  # per feature, up to which this weight is 0
 MAX_TERMS = 32  # single interactions of an instance
@@ -224,11 +228,13 @@ def _select_reaches(data: Data, reaches: list, few: bool) -> list[tuple[np.ndarr
 
 
 def fit_learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.ndarray) -> list[Fit]:
-    """Return posteriors near the relevances of highest likelihood: plain, with a curve, and with single terms."""
+    """Return posteriors near the relevances of highest likelihood: plain, with a curve, with a curve and slopes by
+    size, and with single terms."""
     relevance, rest = fitting.maximise_likelihood(data, relevance, rest, fitting.STEPS)
     curve = build_curve(data, fit_effects(data, relevance, rest, scores))
-    plain, curved = _fit_nearby(data, relevance, rest, [None, curve])
-    fitted = plain + [widen(data, *two) for two in zip(plain, curved, strict=True)]
+    sloped = [curve.join(build_slopes(data, deviation)) for deviation in SLOPE_DEVIATIONS]
+    plain, *extended = _fit_nearby(data, relevance, rest, [None, curve, *sloped])
+    fitted = plain + [widen(data, *two) for fits in extended for two in zip(plain, fits, strict=True)]
     if (terms := select_terms(data, relevance, rest)) is None:
         return fitted
     if data.shape[1] >= MIN_LEARNING_PAIRS * data.shape[2]:  # less is left for the relevances and the rest to explain
@@ -424,6 +430,32 @@ def build_curve(data: Data, half: np.ndarray) -> Extra:
     size = np.sqrt(CURVE_VARIANCE / np.maximum(power, 1e-12)) / np.arange(1, 1 + power.shape[1])
     values = (values - data.rows @ slope.swapaxes(1, 2)) * size[:, None]
     return Extra(values, (scores - 2 * slope) * size[..., None], np.full(len(half), CURVE_PENALTY))
+
+
+@cache
+def compute_slopes(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return functions of the size (d + 1, q), equal for pairs, and the Shapley values (q, 2) of the game z_i f(|S|):
+    of feature i, and of each other one."""
+    place = np.log(np.arange(d // 2 + 1) + 0.5)
+    power, vectors = np.linalg.eigh(np.exp(-(((place[:, None] - place) / SLOPE_LENGTH) ** 2) / 2))
+    leading = (vectors * np.sqrt(np.maximum(power, 0)))[:, ::-1][:, :SLOPE_TERMS]
+    sizes = np.arange(d + 1)
+    functions = leading[np.minimum(sizes, d - sizes)]
+    mean = 2 * sizes[:-1, None] / (d - 1) - 1  # of z_i, given a member of the coalition besides i
+    own = (functions[1:] + functions[:-1]).mean(axis=0)
+    return functions, np.stack([own, (mean * np.diff(functions, axis=0)).mean(axis=0)], axis=1)
+
+
+def build_slopes(data: Data, deviation: float) -> Extra:
+    """Return main effects that vary with the size: all that a player adds may be at sizes that no pair has, as in a
+    maximum, where it exceeds only coalitions of few."""
+    n, m, d = data.shape
+    functions, (own, other) = compute_slopes(d)[0], compute_slopes(d)[1].T
+    size = np.round((data.rows.sum(axis=2) + d) / 2).astype(int)
+    scale = deviation / np.sqrt(d)
+    values = scale * (data.rows[..., None] * functions[size][:, :, None]).reshape(n, m, -1)
+    scores = scale * np.where(np.eye(d, dtype=bool)[:, None], own[:, None], other[:, None]).reshape(-1, d)
+    return Extra(values, np.broadcast_to(scores, (n, *scores.shape)), np.full(n, SLOPE_PENALTY))
 
 
 def find_effects(data: Data, scores: np.ndarray) -> np.ndarray:
