@@ -28,7 +28,7 @@ INDEX_ONLY = {
     "PIP_EXTRA_INDEX_URL": None,
 }
 PINS = ("install", "-r", "requirements.txt")
-TEST_TOOLS = ("pytest==9.1.1", "pytest-xdist", "hypothesis", "statsmodels", "snakefmt", "ruff")
+TEST_TOOLS = ("pytest==9.1.1", "pytest-xdist", "hypothesis", "statsmodels", "snakefmt", "ruff", "ipython")
 SHOWN = ("torch", "triton", "tensorflow", "numpy", "pandas", "scikit-learn", "pyarrow", "snakemake")
 
 

@@ -688,9 +688,9 @@ def test_slopes_by_size_have_the_scores_of_their_games():
     np.testing.assert_allclose(found, np.where(np.arange(d) == 0, scores[:, :1], scores[:, 1:]), atol=1e-12)
 
 
-@pytest.mark.parametrize(("times", "least"), [(4, 0.85), (8, 0.85)])
-def test_intervals_hold_on_maxima_of_twenty_players(times, least):
-    """The largest players add most to coalitions of two to five, of which the sample has few: 0.37 and 0.72 without."""
+@pytest.mark.parametrize("times", [4, 8])
+def test_intervals_hold_on_maxima_of_twenty_players(times):
+    """The largest players add most to coalitions of two to five, of which the sample has few: 0.53 and 0.70 without."""
     d = 20
     errors, uncertainty = [], []
     for seed in range(12):
@@ -700,7 +700,7 @@ def test_intervals_hold_on_maxima_of_twenty_players(times, least):
         errors.append(found.scores - np.cumsum(np.diff(costs, prepend=0) / np.arange(d, 0, -1)))
         uncertainty.append(found.standard_error)
     errors, uncertainty = np.array(errors), np.array(uncertainty)
-    assert (np.abs(errors) <= 1.96 * uncertainty).mean() > least
+    assert (np.abs(errors) <= 1.96 * uncertainty).mean() > 0.8
     assert 0.75 < np.sqrt((uncertainty**2).mean() / (errors**2).mean()) < 1.5
 
 

@@ -192,6 +192,7 @@ def test_the_page_shows_both_sentences_apart(table, monkeypatch):
     results = SimpleNamespace(
         dataset_card={"unit": "word", "classes": ["negative", "positive"], "vocabulary": []},
         select_scores=lambda _: {},
+        scores={},
         settings={},
     )
     picked = pd.DataFrame(

@@ -30,7 +30,7 @@ WAVES = (4, 8)  # minimum and maximum of the number of waves: two, and one more 
 EFFECT_ROUNDS = 3
 RIDGE = 1e-3  # of the least-squares curve, times the squared number of the wave
 CURVE_PENALTY = 4.0
-SLOPE_DEVIATIONS = (0.3, 1.0)  # of main effects that vary with the size, relative to a coalition's
+EQUAL_SLOPES, RELEVANT_SLOPES = (0.3, 1.0), (1.0,)  # standard deviations of main effects that vary with the size
 SLOPE_LENGTH = 0.8  # of their correlation, in the logarithm of the size of a pair's smaller member
 SLOPE_TERMS = 5  # leading functions of the size
 SLOPE_PENALTY = 4.0
@@ -232,7 +232,8 @@ def fit_learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.
     size, and with single terms."""
     relevance, rest = fitting.maximise_likelihood(data, relevance, rest, fitting.STEPS)
     curve = build_curve(data, fit_effects(data, relevance, rest, scores))
-    sloped = [curve.join(build_slopes(data, deviation)) for deviation in SLOPE_DEVIATIONS]
+    shares = {EQUAL_SLOPES: np.ones_like(relevance), RELEVANT_SLOPES: relevance}
+    sloped = [curve.join(build_slopes(data, share, one)) for spread, share in shares.items() for one in spread]
     plain, *extended = _fit_nearby(data, relevance, rest, [None, curve, *sloped])
     fitted = plain + [widen(data, *two) for fits in extended for two in zip(plain, fits, strict=True)]
     if (terms := select_terms(data, relevance, rest)) is None:
@@ -446,16 +447,18 @@ def compute_slopes(d: int) -> tuple[np.ndarray, np.ndarray]:
     return functions, np.stack([own, (mean * np.diff(functions, axis=0)).mean(axis=0)], axis=1)
 
 
-def build_slopes(data: Data, deviation: float) -> Extra:
-    """Return main effects that vary with the size: all that a player adds may be at sizes that no pair has, as in a
-    maximum, where it exceeds only coalitions of few."""
+def build_slopes(data: Data, share: np.ndarray, deviation: float) -> Extra:
+    """Return main effects that vary with the size, of variances in proportion to `share` (n, d).
+
+    What a player adds may differ at sizes that no pair has, as in a maximum, where it exceeds only small coalitions.
+    """
     n, m, d = data.shape
     functions, (own, other) = compute_slopes(d)[0], compute_slopes(d)[1].T
     size = np.round((data.rows.sum(axis=2) + d) / 2).astype(int)
-    scale = deviation / np.sqrt(d)
-    values = scale * (data.rows[..., None] * functions[size][:, :, None]).reshape(n, m, -1)
-    scores = scale * np.where(np.eye(d, dtype=bool)[:, None], own[:, None], other[:, None]).reshape(-1, d)
-    return Extra(values, np.broadcast_to(scores, (n, *scores.shape)), np.full(n, SLOPE_PENALTY))
+    scale = deviation * np.sqrt(share / share.sum(axis=1, keepdims=True))
+    values = (scale[:, None] * data.rows)[..., None] * functions[size][:, :, None]
+    scores = scale[..., None, None] * np.where(np.eye(d, dtype=bool)[:, None], own[:, None], other[:, None])
+    return Extra(values.reshape(n, m, -1), scores.reshape(n, -1, d), np.full(n, SLOPE_PENALTY))
 
 
 def find_effects(data: Data, scores: np.ndarray) -> np.ndarray:
