@@ -315,10 +315,10 @@ def _write_png(drawing: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def name_rows(axes: Axes, entries: Sequence[str], margin: float = 0.6) -> None:
+def name_rows(axes: Axes, entries: Sequence[str]) -> None:
     """Label a row per method, from the top, with a margin above the first and below the last."""
     axes.set_yticks(range(len(entries)), entries)
-    axes.set_ylim(len(entries) - 1 + margin, -margin)
+    axes.set_ylim(len(entries) - 0.4, -0.6)
 
 
 def label_log_axis(axis: Axis) -> None:

@@ -149,17 +149,17 @@ def add_legend(drawing: Figure, axes: Axes, title: str) -> None:
 
 
 @styled
-def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: str = "deletion") -> Figure | None:
-    """Draw a panel per method: its curve and interval in front of all others in grey; None without the curve."""
-    if not (frame["statistic"] == statistic).any():
+def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style]) -> Figure | None:
+    """Draw a panel per method: its deletion curve in front of all others in grey; None without the curve."""
+    if not (frame["statistic"] == "deletion").any():
         return None
-    entries = order_best_first(frame, styles, f"{statistic}_auc", highest=statistic == "insertion")
+    entries = order_best_first(frame, styles, "deletion_auc")
     columns = min(len(entries), min((4, 5), key=lambda count: -len(entries) % count))  # with fewer empty panels
     rows = math.ceil(len(entries) / columns)
     titles = {entry: wrap_name(entry, WIDTH / columns - 0.3) for entry in entries}
     drawing = Figure(figsize=(WIDTH, 0.6 + 1.85 * rows), layout="constrained")
     panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    lines = {entry: select_line(frame, statistic, entry) for entry in entries}
+    lines = {entry: select_line(frame, "deletion", entry) for entry in entries}
     gap = pd.DataFrame({"x": [np.nan], "mean": [np.nan]})
     joined = pd.concat([part for line in lines.values() for part in (line[["x", "mean"]], gap)])  # drawn as one line
     for index, axes in enumerate(panels.flat):
@@ -172,8 +172,9 @@ def curve_panels(frame: pd.DataFrame, styles: Mapping[str, Style], statistic: st
         axes.set_title(titles[entry], color=styles[entry].ink, fontsize=9.5)
         if index + columns >= len(entries):
             axes.tick_params(labelbottom=True)
-    drawing.supxlabel(PANELS[statistic][1], fontsize=9.5)
-    drawing.supylabel(PANELS[statistic][2], fontsize=9.5)
+    _, across, up = PANELS["deletion"]
+    drawing.supxlabel(across, fontsize=9.5)
+    drawing.supylabel(up, fontsize=9.5)
     return drawing
 
 
@@ -203,11 +204,10 @@ def order_best_first(
 
 
 @styled
-def log_odds_grid(
-    frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style], statistic: str = "deletion"
-) -> Figure | None:
-    """Draw curves of several experiments, a panel each, with 95 % bands and one legend (Chen et al. 2018, figure 2)."""
-    frames = {title: frame for title, frame in frames.items() if (frame["statistic"] == statistic).any()}
+def log_odds_grid(frames: Mapping[str, pd.DataFrame], styles: Mapping[str, Style]) -> Figure | None:
+    """Draw deletion curves of experiments, a panel each, with 95 % bands (Chen et al. 2018, figure 2)."""
+    frames = {title: frame[frame["statistic"] == "deletion"] for title, frame in frames.items()}
+    frames = {title: frame for title, frame in frames.items() if len(frame)}
     if not frames:
         return None
     columns = min(len(frames), min((3, 2), key=lambda count: -len(frames) % count))  # with fewer empty panels
@@ -216,17 +216,17 @@ def log_odds_grid(
     panels = drawing.subplots(rows, columns, squeeze=False)
     handles: dict[str, object] = {}
     for axes, (title, frame) in zip(panels.flat, frames.items(), strict=False):
-        entries = [entry for entry in styles if entry in set(frame.loc[frame["statistic"] == statistic, "method"])]
+        entries = [entry for entry in styles if entry in set(frame["method"])]
         for entry in entries:
-            line = select_line(frame, statistic, entry)
+            line = select_line(frame, "deletion", entry)
             draw_curve(axes, line, styles[entry], entry, band=0.14 if len(entries) <= MAX_BANDS else 0.07)
         handles |= dict(zip(entries, axes.get_legend_handles_labels()[0], strict=True))
-        axes.set(title=title, xlabel=PANELS[statistic][1])
+        axes.set(title=title, xlabel=PANELS["deletion"][1])
         axes.margins(x=0.02)
     for axes in panels.flat[len(frames) :]:
         axes.set_visible(False)
     for axes in panels[:, 0]:
-        axes.set_ylabel(PANELS[statistic][2])
+        axes.set_ylabel(PANELS["deletion"][2])
     order = [entry for entry in styles if entry in handles]
     drawing.legend(
         [handles[entry] for entry in order], order, loc="outside lower center", handlelength=3.2,
