@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shapeline.errors import ShapelineError, describe_missing
+from shapeline.errors import ShapelineError, reported_extras
 from shapeline.files import atomic, check_path
 from shapeline.seeds import seed_of
 
@@ -245,6 +245,7 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
         table.to_csv(partial, index=False)
 
 
+@reported_extras("to_shap")
 def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: np.ndarray | None = None):
     """Return the scores as a shap.Explanation, for the plots of that library.
 
@@ -275,10 +276,8 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
     >>> from shapeline import scores
     >>> explanation = scores.to_shap("results/digits/scores/exact")  # doctest: +SKIP
     """
-    try:
-        import shap
-    except ImportError as error:
-        raise ShapelineError(f"to_shap: {describe_missing('shap')}") from error
+    import shap
+
     rows, names = _read_with_names(source, names)
     rows = final(select_training(rows[rows["status"] == "ok"]))
     sizes = {len(row) for row in rows["scores"]}

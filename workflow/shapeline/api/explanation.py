@@ -15,7 +15,7 @@ import pandas as pd
 from shapeline.api import drawing, formatting, stored
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.designs.interactions import build_symmetric
-from shapeline.errors import ShapelineError, describe_missing, nearest, shorten_name
+from shapeline.errors import ShapelineError, nearest, reported_extras, shorten_name
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.scores import RENAMED_COLUMNS
@@ -324,12 +324,11 @@ class Explanation(Record):
     def _repr_html_(self) -> str:
         return drawing.page(self)
 
+    @reported_extras("to_shap")
     def to_shap(self) -> "shap.Explanation":
         """Return a shap.Explanation, for the plots of shap. ShapelineError without shap or with differing features."""
-        try:
-            import shap
-        except ImportError as error:
-            raise ShapelineError(f"to_shap: {describe_missing('shap')}") from error
+        import shap
+
         if not self._shares_names():
             raise ShapelineError(
                 "to_shap: instances have different features; convert one of them, as in e[3].to_shap()"
