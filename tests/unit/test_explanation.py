@@ -177,7 +177,7 @@ def test_features_and_reference_by_kind():
         return found.about.features[0], found.about.reference
 
     features, told = settled(RNG.random((3, 1, 32, 32)))
-    assert features.kind == "pixel" and features.d == 1024 and told == "the mean of the inputs"
+    assert features.kind == "pixel" and features.d == 1024 and told == "the mean of the inputs per channel"
     features, told = settled(RNG.random((1, 224, 200)))
     assert features.kind == "patch" and features.shape == (16, 15) and told == "the blurred image"
     features, told = settled(RNG.random((2, 4)), background=RNG.random((5, 4)))

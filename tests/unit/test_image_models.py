@@ -166,11 +166,14 @@ def test_the_card_of_a_dataset_gives_the_sizes(tmp_path):
         "from torch import nn\n\n"
         "def sized(height, width, channels):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, 2))\n\n"
-        "def wide(width=4):\n    return nn.Sequential(nn.Flatten(), nn.Linear(36000, width), nn.Linear(width, 2))\n"
+        "def wide(width=4):\n    return nn.Sequential(nn.Flatten(), nn.Linear(36000, width), nn.Linear(width, 2))\n\n"
+        "def open_ended(*_, width=4, **more):\n    return nn.Sequential(wide(width), *map(nn.Dropout, more.values()))\n"
     )
     own = architectures.for_dataset({"source": f"{source}:sized"}, crosses)
     assert own.sizes == {"height": 100, "width": 120, "channels": 3}
     assert architectures.for_dataset({"source": f"{source}:wide"}, crosses).sizes == {"width": 4}  # not of the image
+    own = architectures.for_dataset({"source": f"{source}:open_ended", "sizes": {"dropout": 0.5}}, crosses)
+    assert own.sizes == {"width": 4, "dropout": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,7 @@ def test_times_left_are_round(seconds, text):
     [
         ("digitss", "digitss: no such target. Did you mean 'digits'?"),
         ("repport", "repport: no such target. Did you mean 'report'?"),
+        ("runs/my.yaml", "runs/my.yaml: a configuration is no target; write --configfile runs/my.yaml"),
         ("results/reports/x.html", "results/reports/x.html: no rule makes this file"),
     ],
 )

@@ -511,7 +511,7 @@ def test_the_example_is_valid_and_its_files_are_inputs(example):
         ("models.granting.source", "examples/own/model.pkl", "models.granting.source"),
         ("models.granting.training", {"epochs": 3}, "models.granting.training: the model in"),
         ("models.granting.dataset", "remarks", "a pipeline takes tables, not a dataset of kind text"),
-        ("models.network.dataset", "remarks", "a Keras file has a vocabulary of its own"),
+        ("models.network.dataset", "remarks", "the file has a vocabulary of its own"),
         ("models.network.trusted_types", ["x"], "only the types of a .skops file are checked"),
         ("models.rule.source", "examples/own/rule.py:grantd", "has no function 'grantd'. Did you mean 'granted'?"),
         (

@@ -160,6 +160,8 @@ class LogHandler(LogHandlerBase):
 
             target = found[1]
             problem = "no rule makes this file" if "/" in target else f"no such target.{nearest(target, TARGETS)}"
+            if target.endswith((".yaml", ".yml")):
+                problem = f"a configuration is no target; write --configfile {target}"
             self.write_line(f"{target}: {problem}")
         elif not any(hidden in text for hidden in HIDDEN):
             self.write_line(text)

@@ -360,7 +360,10 @@ def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Refere
     if isinstance(described, str | dict) and described == reference:
         described = f"{kind} of {source}" if kind != "pad" else "padding"
         described += f", {format_count(chosen['rows'], 'row')}" if "rows" in chosen else ""
-    reference = "mean_image" if kind == "mean" and given.has_no_channels else reference  # of each cell of a series
+    if kind == "mean" and given.has_no_channels:
+        reference = "mean_image"  # of each cell of a series
+    elif kind in ("mean", "mean_value") and given.kind == "image":
+        described += " per channel"
     built = references.build(reference, data, seed)
     return built, described
 

@@ -78,7 +78,7 @@ def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes
     builder = _find_builder(architecture, framework)
     accepted = _list_sizes(builder)
     for name in sizes:
-        if name not in accepted:
+        if name not in accepted and not inspect.getfullargspec(builder).varkw:
             raise ShapelineError(f"models: '{architecture}' has no size '{name}'.{nearest(name, accepted)}")
     for name, default in accepted.items():
         if default is inspect.Parameter.empty and name not in sizes:
@@ -211,7 +211,10 @@ def _check_sizes(architecture: str, sizes: dict[str, Any]) -> None:
 
 
 def _list_sizes(builder: Callable[..., Any]) -> dict[str, Any]:
-    return {name: parameter.default for name, parameter in inspect.signature(builder).parameters.items()}
+    """Return the named parameters of a builder with their defaults, without `*args` and `**kwargs`."""
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(builder).parameters.items()
+    return {name: parameter.default for name, parameter in parameters if parameter.kind not in variable}
 
 
 MIN_GAIN = 3  # standard deviations by which rows are predicted better with the classes in another order

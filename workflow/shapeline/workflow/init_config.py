@@ -435,7 +435,7 @@ def _configure_images(path: Path, model: str | None, trained: Model | None, keys
         _format_source(model) if model else f"architecture: {built}",
         [
             f"features: {{kind: patch, size: {patch}}}    # side of a patch in pixels",
-            "reference: mean    # baseline: the mean image of the training part",
+            "reference: mean    # baseline: the mean of the training part per channel",
         ],
         list_gradient_methods(model),
         ["log_odds: {}"],
