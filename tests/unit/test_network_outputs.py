@@ -141,13 +141,19 @@ def test_gradients_of_a_network_of_probabilities_add_up_to_its_log_probability(f
     else:
         keras = pytest.importorskip("keras")
         net = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(3, activation=last)])
-    found = shapeline.explain(net, X[:4], "integrated_gradients", "zero", target=2, value="log_probability")
+    found = shapeline.explain(net, X[:4], "integrated_gradients", "zero", target=2)
 
     def p(rows):
         said = net(torch.from_numpy(rows)).detach().numpy() if framework == "torch" else np.asarray(net(rows))
         return np.log(said[:, 2].astype(np.float64))
 
     np.testing.assert_allclose(found.scores.sum(1), p(X[:4]) - p(0 * X[:4]), atol=1e-5)
+    np.testing.assert_allclose(found.value_full, p(X[:4]), atol=1e-5)
+    other = shapeline.explain(net, X[:4], "integrated_gradients", "zero", target=2, value="probability")
+    assert "unit      log-probability" in str(other) and "unit  " not in str(found)
+    with pytest.raises(ShapelineError, match=r"integrated_gradients are in another unit \(log-probability\)"):
+        other[0].plot("waterfall")
+    found[0].plot("waterfall")
 
 
 LOGITS = {

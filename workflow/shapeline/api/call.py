@@ -4,6 +4,7 @@ Both use the engine and the designs of the workflow.
 """
 
 import contextlib
+import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -87,8 +88,8 @@ def explain(
     background : object
         Rows for the reference; by default the inputs.
     value : str
-        Default: log-probability for networks of logits, probability for functions and networks of probabilities,
-        prediction for a regression.
+        Default: log-probability for networks of logits and for gradient methods, probability for functions and networks
+        of probabilities, prediction for a regression.
     y : sequence
         The true classes.
     feature_names, class_names : sequence of str
@@ -139,6 +140,10 @@ def explain(
             settings = choice.check_entry(
                 choice.choose_method(largest, spent, choice.limit_exact(spend, spent)), parameters, spend
             )
+        method_card = METHODS.get(settings["method"])
+        if value is None and method_card and method_card.unit == "output" and case.game.value == "probability":
+            game = dataclasses.replace(case.game, value="log_probability")  # what gradient methods explain
+            case = dataclasses.replace(case, game=game)
         return case.explain_all(settings, spend, evaluations)
 
 

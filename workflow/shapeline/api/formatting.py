@@ -61,7 +61,7 @@ def _format_table(explanation) -> list[str]:
         cells = [format_number(score, sign=sign) for score, sign in zip(row, signs, strict=True)]
         scores = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         lines.append(f"  {name:<{wide}}{scores}")
-    lines += _note_more(len(table) - len(shown), _name_unit(explanation))
+    lines += _note_more(len(table) - len(shown), _name_scored(explanation))
     return lines + [f"  .summary() has the scores of all {len(names)}"] * (len(names) > MAX_COLUMNS)
 
 
@@ -102,6 +102,19 @@ def name_of(explanation) -> str:
     return explanation.about.method.get("method", "an unknown method")
 
 
+def name_value(explanation) -> str | None:
+    return VALUES.get(explanation.about.value, explanation.about.value)
+
+
+def name_unit(explanation) -> str | None:
+    """Return the unit of the scores, which for gradient methods is the output's, whatever the value."""
+    value, method = explanation.about.value, METHODS.get(name_of(explanation))
+    unit = "value" if method is None else method.unit
+    explained = value if unit == "value" or value == "prediction" else "log_probability"
+    name = VALUES.get(explained, explained)
+    return {"slope": f"{name} per unit of the input", "none": "no unit"}.get(unit, name)
+
+
 def facts(explanation) -> dict[str, str]:
     """Return the explained value, the baseline, the cost, failures and warnings, by name."""
     about, cost = explanation.about, explanation.cost
@@ -123,6 +136,8 @@ def facts(explanation) -> dict[str, str]:
         texts["warning"] = "; ".join(flags)
     if (method := METHODS.get(name_of(explanation))) is not None and method.unsigned:
         texts["sign"] = "none: scores are magnitudes"
+    if method is not None and method.unit == "output" and about.value not in ("prediction", "log_probability"):
+        texts["unit"] = f"{name_unit(explanation)}: scores are not contributions to the value"
     return {name: text for name, text in texts.items() if text}
 
 
@@ -194,7 +209,7 @@ def _format_one(explanation) -> list[str]:
     for index in order:
         within = "" if half is None or np.isnan(half[index]) else f" ± {format_number(half[index], 2)}"
         lines.append(f"  {names[index]:<{wide}}  {format_number(scores[index], sign='+'):>10}{within}")
-    return lines + _note_more(len(names) - len(order), _name_unit(explanation))
+    return lines + _note_more(len(names) - len(order), _name_scored(explanation))
 
 
 def _format_row(explanation, index: int) -> str:
@@ -205,7 +220,7 @@ def _format_row(explanation, index: int) -> str:
     return f"  {format_title(explanation, index)}; {top}"
 
 
-def _name_unit(explanation) -> str:
+def _name_scored(explanation) -> str:
     """Return what has a score: a player of a game, or a feature."""
     return "player" if explanation.about.value == GAME else "feature"
 

@@ -37,7 +37,7 @@ def plot(explanation, kind: str | None = None, feature: str | None = None, group
 
 
 def _name_axis(explanation) -> str:
-    return f"score ({formatting.VALUES.get(explanation.about.value, explanation.about.value)})"
+    return f"score ({formatting.name_unit(explanation)})"
 
 
 def _draw_bars(explanation):
@@ -51,6 +51,12 @@ def _draw_bars(explanation):
 def _draw_one(explanation, kind: str, draw: Callable):
     if len(explanation) != 1:
         raise ShapelineError(f"plot: '{kind}' shows one instance; select it, as in e[3].plot('{kind}')")
+    name, unit = formatting.name_of(explanation), formatting.name_unit(explanation)
+    if kind == "waterfall" and name != "external" and unit != formatting.name_value(explanation):
+        raise ShapelineError(
+            f"plot: 'waterfall' adds scores to the base value, and those of {name} are in another unit ({unit}); "
+            "use 'bar'"
+        )
     _, scores, half = explanation.of(0)
     both = (explanation.value_empty[0], explanation.value_full[0])
     names, title = formatting.label_features(explanation, 0), formatting.format_title(explanation, 0)
@@ -290,7 +296,9 @@ def _explore_answers(listed: list, entries: list, unit: str, recommended: Sequen
 
 def _collect_data(found: Mapping, recommended: str | None, links: bool) -> ExplorerData:
     first = next(iter(found.values()))
-    about, entries = first.about, [_build_entry(name, each) for name, each in found.items()]
+    about, units = first.about, {formatting.name_unit(each) for each in found.values()}
+    unit = units.pop() if len(units) == 1 else formatting.name_value(first)
+    entries = [_build_entry(name, each, unit) for name, each in found.items()]
     kind = about.kind if about.kind in ("image", "text") else "table"
     if kind == "image" and (first.data is None or not all(about.features)):
         kind = "table"
@@ -303,7 +311,7 @@ def _collect_data(found: Mapping, recommended: str | None, links: bool) -> Explo
         names=about.names[0] if first._shares_names() else (),
         cells=about.features[0].cells[0] if shared else None,
         explained=signs.get(about.value, "the explained class"),
-        unit=formatting.VALUES.get(about.value, about.value) or "unknown",
+        unit=unit or "unknown",
         recommended=[recommended] if recommended else (),
         n_shown=max(1, count_shown(entries, MAX_BYTES)),
         links=links,
@@ -311,7 +319,8 @@ def _collect_data(found: Mapping, recommended: str | None, links: bool) -> Explo
     )
 
 
-def _build_entry(name: str, explanation) -> Entry:
+def _build_entry(name: str, explanation, shared_unit: str) -> Entry:
+    unit = formatting.name_unit(explanation)
     each = [explanation.of(place) for place in range(len(explanation))]
     half = None
     if explanation.standard_error is not None and np.nan_to_num(explanation.standard_error).any():
@@ -321,6 +330,7 @@ def _build_entry(name: str, explanation) -> Entry:
         scores=[scores if np.isfinite(scores).any() else None for _, scores, _ in each],
         half=half,
         note=f"{explanation.cost['evaluations']:,.6g} evaluations",
+        unit="" if unit == shared_unit else unit,
     )
 
 

@@ -225,7 +225,8 @@ def _check_file_keys(model: Model, config: Config) -> Iterator[str]:
         yield f".source: {problem}"
     elif source and suffix in registry.ESTIMATORS and source.kind != "table":
         what = "a pipeline takes" if suffix == ".skops" else "boosted trees take"
-        yield f".source: {what} tables, not a dataset of kind {source.kind}; give another model, or call shapeline.explain"
+        remedy = "give another model, or call shapeline.explain"
+        yield f".source: {what} tables, not a dataset of kind {source.kind}; {remedy}"
     elif source and source.kind == "text" and not dataset.tokenizer:
         yield (
             ".source: the file has a vocabulary of its own, which is not known here; give the dataset its "
