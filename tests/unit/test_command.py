@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -432,6 +433,15 @@ def test_a_repeated_key_is_refused_before_snakemake_reads_the_file(tmp_path, mon
     assert capsys.readouterr().err == (
         f"shapeline: {tmp_path}/shapeline.yaml: line 3: the key 'seed' is repeated (first in line 1); keep one\n"
     )
+
+
+def test_a_reader_that_has_enough_lines_ends_the_command(tmp_path, monkeypatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    monkeypatch.chdir(tmp_path)
+    with os.fdopen(writing, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert command.main(["prune", "--dry-run"]) == 1
 
 
 def test_the_version_is_printed(capsys):

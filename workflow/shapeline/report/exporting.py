@@ -95,7 +95,7 @@ def read_executed_notebook(results: str, experiment: str) -> Path:
     notebook = reports / f"{experiment}.ipynb"
     if not notebook.is_file():
         there = sorted(file.stem for file in reports.glob("*.ipynb"))
-        reason = f".{nearest(experiment, there)}" if there else ", and there are no others"
+        reason = f".{nearest(experiment, there)}".rstrip(".") if there else ", and there are no others"
         raise ShapelineError(f"export: {reports} has no report '{experiment}'{reason}; run: shapeline run {experiment}")
     return notebook
 

@@ -43,9 +43,14 @@ def main(arguments: list[str] | None = None) -> int:
         hint = "; give options of Snakemake after --, as in: shapeline run -- --keep-going"
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint if parsed.action == 'run' else ''}")
     try:
-        return parsed.execute(parsed)
+        status = parsed.execute(parsed)
+        sys.stdout.flush()
+        return status
     except ShapelineError as error:
         print(f"shapeline: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader has enough lines, as head has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python's exit flushes what is left
         return 1
 
 
