@@ -154,6 +154,12 @@ def test_gradients_of_a_network_of_probabilities_add_up_to_its_log_probability(f
     with pytest.raises(ShapelineError, match=r"integrated_gradients are in another unit \(log-probability\)"):
         other[0].plot("waterfall")
     found[0].plot("waterfall")
+    methods = ["integrated_gradients", "saliency", "shapley"]
+    compared = shapeline.compare(net, X[:4], methods, reference="zero", target=2)
+    np.testing.assert_allclose(compared.exact.value_full, p(X[:4]), atol=1e-5)  # in the unit of the gradient methods
+    assert "exact values are in log-probability, the scores of saliency (" in str(compared)
+    compared = shapeline.compare(net, X[:4], methods, reference="zero", target=2, value="probability")
+    assert "in probability, the scores of integrated_gradients (log-probability), saliency (" in str(compared)
 
 
 LOGITS = {

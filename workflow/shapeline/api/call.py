@@ -4,7 +4,6 @@ Both use the engine and the designs of the workflow.
 """
 
 import contextlib
-import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -140,11 +139,7 @@ def explain(
             settings = choice.check_entry(
                 choice.choose_method(largest, spent, choice.limit_exact(spend, spent)), parameters, spend
             )
-        method_card = METHODS.get(settings["method"])
-        if value is None and method_card and method_card.unit == "output" and case.game.value == "probability":
-            game = dataclasses.replace(case.game, value="log_probability")  # what gradient methods explain
-            case = dataclasses.replace(case, game=game)
-        return case.explain_all(settings, spend, evaluations)
+        return case.settle_value(value, [settings["method"]]).explain_all(settings, spend, evaluations)
 
 
 def shapley_values(

@@ -3,7 +3,7 @@
 import dataclasses
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -82,6 +82,14 @@ class Case:
     def inputs(self) -> np.ndarray:
         """The input of each explanation."""
         return self.given.inputs[self.positions]
+
+    def settle_value(self, value: str | None, methods: Iterable[str]) -> "Case":
+        """Return the case of the log-probability, which gradient methods explain, if no value is given and one of the
+        methods is one."""
+        units = {METHODS[method].unit for method in methods if method in METHODS}
+        if value is not None or "output" not in units or self.game.value != "probability":
+            return self
+        return dataclasses.replace(self, game=dataclasses.replace(self.game, value="log_probability"))
 
     def explain_all(self, settings: dict, budget: float | dict, evaluations: int | None = None) -> Explanation:
         """Return a method's explanations; settings: its name and parameters; evaluations: replaces the budget."""

@@ -171,6 +171,7 @@ def compare(
             "compare: target: several classes of one input are not independent; give one class per input"
         )
     chosen, notes, result = read_entries(methods), [], {}
+    case = case.settle_value(options.get("value"), [name for name, _ in chosen.values()])
     for entry, (name, parameters) in chosen.items():
         spending = {key: parameters.pop(key) for key in ("budget", "evaluations") if key in parameters}
         own = spending or {"budget": budget, "evaluations": evaluations}
@@ -183,6 +184,7 @@ def compare(
         raise ShapelineError(f"compare: all methods failed ({'; '.join(notes)}); choose others")
     notes += [f"{entry}, {flag}." for entry, each in result.items() for flag in formatting.list_warnings(each)]
     exact = _compute_exact(case, result, notes)
+    notes += _note_units(result, exact)
     rows = {entry: stored.build_rows(each) for entry, each in result.items()}
     measured = _measure_methods(case, rows, exact, notes)
     agreement = tabulate_agreement(list(rows), functools.partial(_correlate, rows))
@@ -229,6 +231,17 @@ def _compute_exact(case: Case, found: Mapping[str, Explanation], notes: list[str
         )
         return None
     return case.explain_all({"method": "shapley"}, 1.0)
+
+
+def _note_units(found: Mapping[str, Explanation], exact: Explanation | None) -> list[str]:
+    """Return a note on the methods whose scores have another unit than the exact values."""
+    units = {entry: formatting.name_unit(each) for entry, each in found.items() if entry != CONTROL}
+    unit = formatting.name_unit(exact) if exact is not None else None
+    if unit is None or not (others := [f"{entry} ({own})" for entry, own in units.items() if own != unit]):
+        return []
+    return [
+        f"The exact values are in {unit}, the scores of {', '.join(others)} are not: compare these by rank correlation."
+    ]
 
 
 def _measure_methods(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explanation | None, notes: list[str]):
