@@ -108,11 +108,9 @@ def name_value(explanation) -> str | None:
 
 def name_unit(explanation) -> str | None:
     """Return the unit of the scores, which for gradient methods is the output's, whatever the value."""
-    value, method = explanation.about.value, METHODS.get(name_of(explanation))
-    unit = "value" if method is None else method.unit
-    explained = value if unit == "value" or value == "prediction" else "log_probability"
-    name = VALUES.get(explained, explained)
-    return {"slope": f"{name} per unit of the input", "none": "no unit"}.get(unit, name)
+    value, method = name_value(explanation), METHODS.get(name_of(explanation))
+    output = VALUES["prediction" if explanation.about.value == "prediction" else "log_probability"]
+    return value if method is None else method.name_unit(value, output, none="no unit")
 
 
 def facts(explanation) -> dict[str, str]:

@@ -415,9 +415,9 @@ def _build_function_game(
     tokens = (target or "answer",) if count == 1 else tuple(f"token {number}" for number in range(1, count + 1))
     played = PromptGame(built, tokens, np.ones(count), source)
     beside = played.values(ends)[:1]  # both values are needed by every method, so that the check costs one evaluation
-    if not _is_close(first, beside):
+    if not np.allclose(beside, first, TOLERANCE, TOLERANCE):
         again = source(ends[:1])
-        if _is_close(first, again):
+        if np.allclose(again, first, TOLERANCE, TOLERANCE):
             problem = f"{first.sum():.6g} for a prompt alone and {beside.sum():.6g} beside another prompt"
             remedy = "correct its padding or attention mask, or evaluate prompts one by one"
         else:
@@ -425,8 +425,3 @@ def _build_function_game(
             remedy = "set its temperature to 0, or its seed"
         warnings.warn(f"{WHERE}: the function returned {problem}; {remedy}.", stacklevel=2)
     return played, target or "the answer of the function"
-
-
-def _is_close(first: np.ndarray, again: np.ndarray) -> bool:
-    """Return whether two evaluations of a prompt agree."""
-    return bool((np.abs(first - again) <= TOLERANCE * (1 + np.abs(first))).all())

@@ -30,7 +30,8 @@ WAVES = (4, 8)  # minimum and maximum of the number of waves: two, and one more 
 EFFECT_ROUNDS = 3
 RIDGE = 1e-3  # of the least-squares curve, times the squared number of the wave
 CURVE_PENALTY = 4.0
-EQUAL_SLOPES, RELEVANT_SLOPES = (0.3, 1.0), (1.0,)  # standard deviations of main effects that vary with the size
+# Standard deviations of main effects that vary with the size, equal or in proportion to the relevances.
+EQUAL_SLOPES, RELEVANT_SLOPES = (0.3, 1.0), 1.0
 SLOPE_LENGTH = 0.8  # of their correlation, in the logarithm of the size of a pair's smaller member
 SLOPE_TERMS = 5  # leading functions of the size
 SLOPE_PENALTY = 4.0
@@ -232,9 +233,9 @@ def fit_learned(data: Data, relevance: np.ndarray, rest: np.ndarray, scores: np.
     size, and with single terms."""
     relevance, rest = fitting.maximise_likelihood(data, relevance, rest, fitting.STEPS)
     curve = build_curve(data, fit_effects(data, relevance, rest, scores))
-    shares = {EQUAL_SLOPES: np.ones_like(relevance), RELEVANT_SLOPES: relevance}
-    sloped = [curve.join(build_slopes(data, share, one)) for spread, share in shares.items() for one in spread]
-    plain, *extended = _fit_nearby(data, relevance, rest, [None, curve, *sloped])
+    slopes = [build_slopes(data, np.ones_like(relevance), deviation) for deviation in EQUAL_SLOPES]
+    slopes.append(build_slopes(data, relevance, RELEVANT_SLOPES))
+    plain, *extended = _fit_nearby(data, relevance, rest, [None, curve, *map(curve.join, slopes)])
     fitted = plain + [widen(data, *two) for fits in extended for two in zip(plain, fits, strict=True)]
     if (terms := select_terms(data, relevance, rest)) is None:
         return fitted
@@ -453,7 +454,8 @@ def build_slopes(data: Data, share: np.ndarray, deviation: float) -> Extra:
     What a player adds may differ at sizes that no pair has, as in a maximum, where it exceeds only small coalitions.
     """
     n, m, d = data.shape
-    functions, (own, other) = compute_slopes(d)[0], compute_slopes(d)[1].T
+    functions, by_feature = compute_slopes(d)
+    own, other = by_feature.T
     size = np.round((data.rows.sum(axis=2) + d) / 2).astype(int)
     scale = deviation * np.sqrt(share / share.sum(axis=1, keepdims=True))
     values = (scale[:, None] * data.rows)[..., None] * functions[size][:, :, None]

@@ -125,6 +125,10 @@ class Method:
         """Whether it scores the parts of a prompt."""
         return self.of_prompts or (self.family == "coalitions" and (self.is_design or self.control))
 
+    def name_unit(self, value: str | None, output: str, none: str) -> str | None:
+        """Return the unit of its scores, given the units of the value and of the output, and a name of none."""
+        return {"value": value, "output": output, "slope": f"{output} per unit of the input", "none": none}[self.unit]
+
     def function_for(self, framework: str | None) -> str:
         """Return "module:function" for a model of this framework."""
         return self.function.replace("{framework}", "tf" if framework == "tensorflow" else "torch")

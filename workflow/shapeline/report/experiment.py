@@ -309,8 +309,7 @@ def find_stopping_rules(results: Results) -> dict[str, dict]:
 def find_unit(results: Results, entry: str) -> str:
     """Return the unit of a method's scores, "" without: of gradients nats, or a regression's, whatever the value."""
     output = UNITS["prediction" if results.dataset_card.get("task") == "regression" else "log_probability"]
-    kinds = {"value": results.value_unit, "output": output, "slope": f"{output} per unit of the input", "none": ""}
-    return kinds[METHODS[results.entries[entry]["method"]].unit]
+    return METHODS[results.entries[entry]["method"]].name_unit(results.value_unit, output, none="")
 
 
 def describe_units(results: Results) -> str:
