@@ -318,6 +318,8 @@ def test_a_method_measured_on_too_few_instances_is_reported():
     [one] = criteria.collect_evidence(results)
     assert one.absent == ("failing",) and set(one.values) == {"most", "other"} and len(one.values) == 20
     assert "failing is not compared: measured on fewer than half" in evidence.exclusions(one, results).data
+    results.measured["error"].loc[lambda rows: rows["method"] == "failing", "statistic"] = "spearman"
+    assert "failing is not compared: no RMSE, because" in evidence.exclusions(one, results).data
     errors["failing"][:10] = 1.0
     results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
     [one] = criteria.collect_evidence(results)

@@ -4,11 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from snakemake.iocontainers import InputFiles
 
+from shapeline import scores
 from shapeline.games.features import Features
 from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.metrics import bookkeeping, error
+from shapeline.metrics.score_measurement import measure_scores
 from shapeline.report import formatting
 from shapeline.scores import rank_features
 from shapeline.statistics.bounds import intervals
@@ -48,6 +51,32 @@ def test_scores_without_a_scale_take_that_of_the_truth():
     """By hand: the first row has a root mean square of 5, the truth of 10; zeros stay zeros."""
     found = error.measure(rows([[5, -5], [0, 0]]), rows([[10, 10], [3, 4]]), scale_free=True)
     assert statistic(found, "rmse") == pytest.approx([np.sqrt((0 + 400) / 2), np.sqrt((9 + 16) / 2)])
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "comparable"),
+    [
+        ("kernel_shap", "probability", True),
+        ("integrated_gradients", "probability", False),
+        ("integrated_gradients", "log_probability", True),
+        ("integrated_gradients", "prediction", True),
+        ("saliency", "log_probability", False),
+        ("grad_cam", "log_probability", False),
+        ("random", "probability", True),
+        ("external", "probability", True),
+    ],
+)
+def test_scores_in_another_unit_than_the_exact_ones_have_no_rmse(method, value, comparable, tmp_path):
+    files = {}
+    for entry, name in {"exact": "shapley", "other": method}.items():
+        (tmp_path / entry).mkdir()
+        files[entry] = str(tmp_path / entry / "0-of-1.parquet")
+        told = {"settings": {"method": {"method": name}, "value": value, "seed": 0}}
+        scores.write(files[entry], rows([[1, 2, 3, 4], [4, 3, 2, 1]], training_seed=0, status="ok"), told)
+    jobs = {"error": {"parameters": {"reference": "exact"}}}
+    found, _ = measure_scores(InputFiles(fromdict={"scores": list(files.values())}), jobs, "")
+    common = {"spearman", "top_k_overlap"}
+    assert set(found["statistic"]) == (common | {"rmse"} if comparable else common)
 
 
 @pytest.mark.parametrize("truth", [np.arange(10), -np.arange(10)])

@@ -157,9 +157,13 @@ def test_gradients_of_a_network_of_probabilities_add_up_to_its_log_probability(f
     methods = ["integrated_gradients", "saliency", "shapley"]
     compared = shapeline.compare(net, X[:4], methods, reference="zero", target=2)
     np.testing.assert_allclose(compared.exact.value_full, p(X[:4]), atol=1e-5)  # in the unit of the gradient methods
-    assert "exact values are in log-probability, the scores of saliency (" in str(compared)
+    assert "error of saliency (log-probability per unit of the input) is not measured" in str(compared)
+    assert compared.table["error"].isna().tolist() == [False, True, False, False]
     compared = shapeline.compare(net, X[:4], methods, reference="zero", target=2, value="probability")
-    assert "in probability, the scores of integrated_gradients (log-probability), saliency (" in str(compared)
+    assert "error of integrated_gradients (log-probability), saliency (log-probability per unit of" in str(compared)
+    assert compared.table["error"].isna().tolist() == [True, True, False, False]
+    compared = shapeline.compare(net, X[:4], methods[:2], reference="zero", target=2, value="probability")
+    assert compared.by == "deletion"  # no method has an error
 
 
 LOGITS = {

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -184,9 +184,15 @@ def compare(
         raise ShapelineError(f"compare: all methods failed ({'; '.join(notes)}); choose others")
     notes += [f"{entry}, {flag}." for entry, each in result.items() for flag in formatting.list_warnings(each)]
     exact = _compute_exact(case, result, notes)
-    notes += _note_units(result, exact)
+    others = _find_other_units(result, exact)
+    if others:
+        listed = ", ".join(f"{entry} ({unit})" for entry, unit in others.items())
+        notes.append(
+            f"The error of {listed} is not measured, because the exact values are in {formatting.name_unit(exact)}; "
+            "compare by rank correlation."
+        )
     rows = {entry: stored.build_rows(each) for entry, each in result.items()}
-    measured = _measure_methods(case, rows, exact, notes)
+    measured = _measure_methods(case, rows, exact, others, notes)
     agreement = tabulate_agreement(list(rows), functools.partial(_correlate, rows))
     table = _tabulate(result, chosen, measured, agreement)
     by, values = _choose_criterion(measured, exact)
@@ -233,24 +239,30 @@ def _compute_exact(case: Case, found: Mapping[str, Explanation], notes: list[str
     return case.explain_all({"method": "shapley"}, 1.0)
 
 
-def _note_units(found: Mapping[str, Explanation], exact: Explanation | None) -> list[str]:
-    """Return a note on the methods whose scores have another unit than the exact values."""
-    units = {entry: formatting.name_unit(each) for entry, each in found.items() if entry != CONTROL}
-    unit = formatting.name_unit(exact) if exact is not None else None
-    if unit is None or not (others := [f"{entry} ({own})" for entry, own in units.items() if own != unit]):
-        return []
-    return [
-        f"The exact values are in {unit}, the scores of {', '.join(others)} are not: compare these by rank correlation."
-    ]
+def _find_other_units(found: Mapping[str, Explanation], exact: Explanation | None) -> dict[str, str]:
+    """Return the unit of each method whose scores have another unit than the exact values, which is no error's."""
+    if exact is None:
+        return {}
+    reference, value = METHODS[formatting.name_of(exact)], exact.about.value
+    return {
+        entry: formatting.name_unit(each)
+        for entry, each in found.items()
+        if METHODS[formatting.name_of(each)].differs_in_unit(reference, value)
+    }
 
 
-def _measure_methods(case: Case, rows: Mapping[str, pd.DataFrame], exact: Explanation | None, notes: list[str]):
+def _measure_methods(
+    case: Case, rows: Mapping[str, pd.DataFrame], exact: Explanation | None, others: Collection[str], notes: list[str]
+) -> pd.DataFrame:
     """Return the metrics in long format, with a column of methods."""
     parts = []
     truth = None if exact is None else stored.build_rows(exact)
     for entry, frame in rows.items():
         if truth is not None:
-            parts.append(error.measure(frame, truth, seed=case.seed, scale_free=entry == CONTROL).assign(method=entry))
+            measured = error.measure(
+                frame, truth, seed=case.seed, scale_free=entry == CONTROL, same_unit=entry not in others
+            )
+            parts.append(measured.assign(method=entry))
     if case.game.model.task == "regression":
         notes.append("A regression has no log-odds, so deletion and insertion AUC are not measured.")
     else:
@@ -308,8 +320,9 @@ def add_quality(table: pd.DataFrame, measured: pd.DataFrame, columns: Mapping, a
 
 def _choose_criterion(measured: pd.DataFrame, exact: Explanation | None) -> tuple[str | None, pd.DataFrame | None]:
     """Return the column that ranks methods and its values (instances, methods): the error, else the deletion AUC."""
+    ranked = measured[measured["method"] != CONTROL]
     for statistic in ("rmse", "deletion_auc") if exact is not None else ("deletion_auc",):
-        if statistic in set(measured["statistic"]):
+        if statistic in set(ranked["statistic"]):
             return PRINTED[statistic], pivot_by_method(measured, statistic)
     return None, None
 

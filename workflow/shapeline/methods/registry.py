@@ -129,6 +129,13 @@ class Method:
         """Return the unit of its scores, given the units of the value and of the output, and a name of none."""
         return {"value": value, "output": output, "slope": f"{output} per unit of the input", "none": none}[self.unit]
 
+    def differs_in_unit(self, other: "Method", value: str | None) -> bool:
+        """Return whether its scores of a game of this value are in another unit than those of another method."""
+        output = "prediction" if value == "prediction" else "log_probability"
+        # Scores without a model, which are external or random, may have any unit.
+        known = [method for method in (self, other) if method.needs_model or method.unit != "none"]
+        return len({method.name_unit(value, output, none="none") for method in known}) > 1
+
     def function_for(self, framework: str | None) -> str:
         """Return "module:function" for a model of this framework."""
         return self.function.replace("{framework}", "tf" if framework == "tensorflow" else "torch")

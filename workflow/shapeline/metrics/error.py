@@ -12,20 +12,26 @@ SINGLE_PRECISION = 1e-6  # rounding of single precision, as a share of the large
 
 
 def measure(
-    rows: pd.DataFrame, truth: pd.DataFrame, top: float = 0.2, seed: int = 0, scale_free: bool = False
+    rows: pd.DataFrame,
+    truth: pd.DataFrame,
+    top: float = 0.2,
+    seed: int = 0,
+    scale_free: bool = False,
+    same_unit: bool = True,
 ) -> pd.DataFrame:
     """Return RMSE (units of the value), Spearman correlation and top-k overlap with the truth per instance and repeat.
 
     k = ceil(top * d), ties at the threshold at random; Spearman is NaN where one side is constant. With
     intermediate budgets also `rmse_by_budget`, and with repeats unbiased `bias_squared_by_budget` and
     `variance_by_budget`; with standard errors `predicted_rmse` and `coverage` of 95 % intervals, also by budget.
+    same_unit: otherwise only the correlation and the overlap are measured, which have no unit.
     """
     truth = scores.final(truth).drop_duplicates(["instance", "target"])
     joined = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))
     if joined.empty:
         return joined[["instance", "repeat"]].assign(statistic="", x=np.nan, value=np.nan)
     groups = joined.groupby(joined["scores"].map(len))  # instances may differ in their number of features
-    return pd.concat([_pad_rows(group, top, seed, scale_free) for _, group in groups], ignore_index=True)
+    return pd.concat([_pad_rows(group, top, seed, scale_free, same_unit) for _, group in groups], ignore_index=True)
 
 
 def match_scale(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -34,7 +40,7 @@ def match_scale(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return scores * np.divide(target, actual, out=np.ones_like(actual), where=actual > 0)
 
 
-def _pad_rows(joined: pd.DataFrame, top: float, seed: int, scale_free: bool) -> pd.DataFrame:
+def _pad_rows(joined: pd.DataFrame, top: float, seed: int, scale_free: bool, same_unit: bool) -> pd.DataFrame:
     if scale_free:
         joined = joined.assign(scores=list(match_scale(scores.matrix(joined), _stack_truth(joined))))
     last = scores.final(joined)
@@ -44,14 +50,14 @@ def _pad_rows(joined: pd.DataFrame, top: float, seed: int, scale_free: bool) -> 
     chosen = scores.rank_features(estimated, instances, seed) < k
     exact_top = scores.rank_features(exact, instances, seed_of(seed, "truth")) < k
     quantities = {
-        "rmse": np.sqrt(((estimated - exact) ** 2).mean(1)),
+        **({"rmse": np.sqrt(((estimated - exact) ** 2).mean(1))} if same_unit else {}),
         "spearman": correlate(rank_means(estimated), rank_means(exact)),
         "top_k_overlap": (chosen & exact_top).sum(1) / k,
     }
     keys = last[["instance", "repeat"]]
     frames = [keys.assign(statistic=name, x=np.nan, value=value) for name, value in quantities.items()]
-    frames += [part.assign(x=np.nan) for part in _measure_predicted(last)]
-    if joined["budget"].nunique() > 1:
+    frames += [part.assign(x=np.nan) for part in _measure_predicted(last)] if same_unit else []
+    if same_unit and joined["budget"].nunique() > 1:
         frames += _measure_budgets(joined)
     return pd.concat(frames, ignore_index=True)
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.attribution.row_store import digest, digest_file, digest_frame
+from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.metrics.scored_rows import measure, measure_missing, open_table, select_rows
 
@@ -37,12 +38,20 @@ def _measure(name: str, parameters: dict, table, files, truth, training_seed: in
     """Return the measurements of an entry's scores of one training seed; truth: the files with the exact scores."""
     rows = select_rows(name, _read(files), training_seed)
     known = None if truth is None else scores.select_training(_read(truth), training_seed)
+    parameters = parameters if truth is None else parameters | {"same_unit": _has_unit_of(files, truth)}
     address = _compute_address(name, rows, files, known)
 
     def chunks(missing: pd.DataFrame):
         yield measure(name, missing, _gather(name, parameters, files, missing, known))
 
     return measure_missing(name, table, rows, lambda some: pd.Series(address, some.index, dtype=object), chunks)
+
+
+def _has_unit_of(files, truth) -> bool:
+    """Return whether scores have the unit of the exact ones, or either has none."""
+    settings, exact = (scores.metadata(each.scores[0])["settings"] for each in (files, truth))
+    method, reference = (METHODS[each["method"]["method"]] for each in (settings, exact))
+    return not method.differs_in_unit(reference, settings.get("value"))
 
 
 def _list_facts(name: str, job: dict, files) -> dict:

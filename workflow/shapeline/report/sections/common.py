@@ -247,20 +247,19 @@ def error_section(results: Results) -> HTML:
             "Lower left is better: a small error for few evaluations. Vertical bars are 95 % intervals.",
             numbers=tabulate_costs(scalars(frame, "rmse"), evaluations=experiment.average_evaluations(results)),
         ),
-        _note_other_units(results, frame),
+        _note_other_units(frame),
         convergence_section(results, frame),
     )
 
 
-def _note_other_units(results: Results, frame: pd.DataFrame) -> HTML | None:
-    """Return which errors are of scores in another unit than the values; None where none is."""
-    measured = [entry for entry in results.scores if entry in set(frame["method"])]
-    others = [entry for entry in measured if experiment.find_unit(results, entry) not in ("", results.value_unit)]
+def _note_other_units(frame: pd.DataFrame) -> HTML | None:
+    """Return which methods have no RMSE, for their scores' unit; None where all have one."""
+    others = sorted(set(frame["method"]) - set(scalars(frame, "rmse").index))
     if not others:
         return None
     return note(
-        f"Scores of {join_names(others)} have the unit of the network's output, not {results.value_unit}: their RMSE "
-        "includes the difference of the units; rank correlation and top-k overlap do not."
+        f"{join_names(others)}: no RMSE, because the scores explain the network's output in another unit than the "
+        "exact scores; compare them by rank correlation and top-k overlap."
     )
 
 

@@ -307,19 +307,32 @@ def recommendation(answer: Evidence, results: Results) -> HTML:
 
 def exclusions(answer: Evidence, results: Results) -> HTML | None:
     """Return the methods and instances that the comparison excludes, with reasons."""
-    sentences = []
-    if answer.absent:
-        listed = f"{join_names(list(answer.absent))} {'is' if len(answer.absent) == 1 else 'are'}"
-        sentences.append(f"{listed} not compared: measured on fewer than half of the instances.")
+    measured = results.measured[answer.criterion.metric]
+    sentences = _explain_absence(answer, measured) if answer.absent else []
     if incomplete := sorted(answer.incomplete & set(answer.values)):
         sentences.append(f"Never recommended: {join_names(incomplete)}, {NO_RULE}.")
-    every = results.measured[answer.criterion.metric]["instance"].nunique()
+    every = measured["instance"].nunique()
     if len(answer.values) < every:
         sentences.append(
             f"The comparison uses the {number(len(answer.values))} of {number(every)} instances on which every method "
             "has a value; the mean at the top of the page uses all instances of its method."
         )
     return note(" ".join(sentences)) if sentences else None
+
+
+def _explain_absence(answer: Evidence, measured: pd.DataFrame) -> list[str]:
+    """Return a sentence per reason for which methods are not compared."""
+    of_statistic = measured["statistic"] == answer.criterion.statistic
+    other = set(measured["method"]) - set(measured.loc[of_statistic, "method"])
+    reasons = {
+        "no RMSE, because the scores have another unit than the exact scores": other.intersection(answer.absent),
+        "measured on fewer than half of the instances": set(answer.absent) - other,
+    }
+    return [
+        f"{join_names(sorted(entries))} {'is' if len(entries) == 1 else 'are'} not compared: {reason}."
+        for reason, entries in reasons.items()
+        if entries
+    ]
 
 
 OUTCOMES = {
