@@ -365,6 +365,7 @@ def test_instances_and_features_are_picked(explained):
         ),
         (lambda e: e[1, 2, 3], "3 indices; give instances and features"),
         (lambda e: e.save(None), "a NoneType is no path"),
+        (lambda e: e.save("a\0.parquet"), r"the path 'a\x00.parquet' has the character U+0000; remove it"),
         (lambda e: e.save("e.csv"), "e.csv: save writes Parquet; end the name with .parquet"),
         (lambda e: e.to_html(5), "to_html: an int is no path"),
         (lambda e: shapeline.Explanation.load(None), "load: a NoneType is no path"),
@@ -736,6 +737,26 @@ def test_to_shap_keeps_values_and_names(explained):
     np.testing.assert_array_equal(theirs.base_values, explained.value_empty)
     assert theirs.feature_names == list(FRAME)
     np.testing.assert_array_equal(theirs.data[:, 2], explained.data["deck"].cat.codes)
+
+
+@pytest.mark.parametrize("features", ["superpixel", {"kind": "patch", "size": 3}])
+def test_to_shap_gives_images_per_pixel_and_texts_of_any_length(features):
+    pytest.importorskip("shap")
+    images = np.random.default_rng(0).random((2, 8, 9, 3))
+    found = shapeline.explain(
+        lambda x: x[:, :4, :, 0].mean((1, 2)), images, features=features, reference="zero", target=1
+    )
+    theirs = found.to_shap()
+    np.testing.assert_array_equal(theirs.data, images)
+    assert theirs.values.shape == images.shape
+    np.testing.assert_allclose(
+        theirs.values.sum((1, 2, 3)), np.nansum(found.scores, axis=tuple(range(1, found.scores.ndim)))
+    )
+    texts = shapeline.explain(lambda texts: [0.1 * ("b" in text) for text in texts], ["a b", "a b c", "c d"])
+    for one in (texts, texts[0]):  # shap joins the words, and averages over instances by word
+        shap_texts = one.to_shap()
+        assert ["".join(row) for row in shap_texts.data] == [" ".join(names) for names in one.about.names]
+        assert all(len(row) == len(names) for row, names in zip(shap_texts.values, one.about.names, strict=True))
 
 
 def test_a_regression_is_its_prediction():

@@ -16,6 +16,7 @@ from shapeline.api import drawing, formatting, stored
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.designs.interactions import build_symmetric
 from shapeline.errors import ShapelineError, nearest, reported_extras, shorten_name
+from shapeline.files import check_path
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.scores import RENAMED_COLUMNS
@@ -326,22 +327,30 @@ class Explanation(Record):
 
     @reported_extras("to_shap")
     def to_shap(self) -> "shap.Explanation":
-        """Return a shap.Explanation, for the plots of shap. ShapelineError without shap or with differing features."""
+        """Return a shap.Explanation, for the plots of shap; of images scores per pixel (n, height, width, channels), in
+        equal shares of a feature's. ShapelineError without shap, or if the instances of a table have other features."""
         import shap
 
+        if self.about.kind == "image" and self.data is not None and None not in self.about.features:
+            pixels = np.stack([_spread(*pair) for pair in zip(self.scores, self.about.features, strict=True)])
+            return shap.Explanation(
+                np.moveaxis(pixels, 1, -1), self.value_empty, np.moveaxis(self._images(), 1, -1).astype(float)
+            )
+        if self.about.kind == "text":  # shap joins the words as they are
+            words = [[*(f"{name} " for name in names[:-1]), *names[-1:]] for names in self.about.names]
+            each = [[self.of(index)[1] for index in range(len(self))], words, self.about.names]
+            values, data, names = (_pack_ragged(parts) for parts in each)
+            return shap.Explanation(values, self.value_empty, data, feature_names=names)
         if not self._shares_names():
             raise ShapelineError(
                 "to_shap: instances have different features; convert one of them, as in e[3].to_shap()"
             )
         values = self._values()
-        numbers = None if values is None else values.apply(_to_numbers).to_numpy(float)
-        if self.about.kind == "text":
-            values = numbers = np.array(self.about.names, dtype=object)
         return shap.Explanation(
-            _flatten(self.scores),
+            _flatten(self.scores)[:, : len(self.about.names[0])],
             self.value_empty,
-            numbers,
-            display_data=None if values is None else np.asarray(values, dtype=object),
+            None if values is None else values.apply(_to_numbers).to_numpy(float),
+            display_data=None if values is None else np.vectorize(_show_cell, [object])(values.to_numpy(dtype=object)),
             feature_names=list(self.about.names[0]),
         )
 
@@ -351,7 +360,7 @@ class Explanation(Record):
             raise ShapelineError(
                 f"{path}: save writes Parquet; end the name with .parquet, or use to_frame() or to_html"
             )
-        stored.write(self, path)
+        stored.write(self, check_path("save", path))
 
     @classmethod
     def load(cls, path: str | Path) -> "Explanation":
@@ -377,6 +386,26 @@ def _find_positions(what: str, count: int, key: Any) -> np.ndarray:
 def _flatten(scores: np.ndarray) -> np.ndarray:
     """Return scores (n, *feature shape) as (n, d), also of no instances."""
     return scores.reshape(len(scores), math.prod(scores.shape[1:]))
+
+
+def _spread(scores: np.ndarray, features: Features) -> np.ndarray:
+    """Return the scores of an image's features as scores of its cells (channels, height, width), which sum to them; 0
+    in cells that are never masked."""
+    cells, shares = features.cells, scores.ravel()[: features.d]
+    counts = np.bincount(cells[cells >= 0], minlength=features.d)
+    return np.append(shares / counts, 0.0)[cells]
+
+
+def _pack_ragged(rows: Sequence) -> np.ndarray:
+    """Return rows of any lengths as an array of arrays, as shap holds texts."""
+    packed = np.empty(len(rows), dtype=object)
+    packed[:] = [np.array(row) for row in rows]
+    return packed
+
+
+def _show_cell(cell: object) -> object:
+    """Return a cell of a table as shap's plots take it: a number or a text, also of dates."""
+    return cell if isinstance(cell, str | int | float | np.number | np.bool) else formatting.format_value(cell)
 
 
 def _to_numbers(values: pd.Series) -> pd.Series:
