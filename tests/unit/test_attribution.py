@@ -138,7 +138,8 @@ def test_predicted_class_is_the_default_target_and_random_is_seeded_by_instance(
         ({"reference": "meen"}, "Did you mean 'mean'"),
         ({"reference": np.zeros(3)}, "shape"),
         ({"features": "pixel"}, "does not fit"),
-        ({"target": [0, 1]}, rf"target has int64 of shape \(2,\); give one class, or {len(X)}"),
+        ({"target": [0, 1]}, rf"target has shape \(2,\) and there are {len(X)} inputs; give one value for all, or one"),
+        ({"y": [0, 1]}, r"y has shape \(2,\) and there are"),  # also where nothing reads it
         ({"target": 0.5}, "as whole numbers"),
         ({"budget": "4"}, "budget is '4'; give a number above 0"),
         ({"budget": float("nan")}, "budget is nan"),

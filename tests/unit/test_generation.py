@@ -532,7 +532,8 @@ def test_a_prompt_that_does_not_fit_is_refused(cut):
         ({"template": "{question}"}, "needs {context}"),
         ({"prompt": [{"role": "user"}]}, "message 1"),
         ({"context": {"a": "b"}}, "give a text or a list of texts"),
-        ({"placeholder": None, "removal": "placeholder"}, "placeholder is None"),
+        ({"placeholder": 3, "removal": "placeholder"}, "placeholder is an int; give a text"),
+        ({"placeholder": "[...]"}, "placeholder is not used by removal='delete'; set removal='placeholder'"),
         ({"seed": "a"}, "seed is 'a'"),
         ({"features": ["The", "It"]}, "pairs of characters"),
         ({"context": "A \ud800 lone. One."}, "lone surrogate"),
@@ -559,7 +560,7 @@ def test_bad_models_are_one_line(tmp_path, model, cut):
     refused("generates no text", tmp_path, QUESTION, cut)
     (tmp_path / "config.json").write_text('{"architectures": ["X"], "auto_map": {"AutoModel": "x.py"}}')
     refused("code of its own", tmp_path, QUESTION, cut)
-    refused("for 1 prompts", lambda prompts: [1.0, 2.0, 3.0], "a b", features="word")
+    refused("for 1 prompt; return", lambda prompts: [1.0, 2.0, 3.0], "a b", features="word")
     for wrong in (dict.fromkeys, set, str):  # in no order of the prompts
         refused(
             "the function returned", lambda prompts, wrong=wrong: wrong(range(len(prompts))), "a b", features="word"
@@ -663,15 +664,18 @@ def test_a_function_of_prompts_that_raises_and_a_template_that_is_no_text():
     def dividing(prompts):
         raise ZeroDivisionError("a\nb")
 
-    refused("model 'dividing' fails on 1 prompts: a; correct it", dividing, "red green", features="word")
+    refused("model 'dividing' fails on 1 prompt: a; correct it", dividing, "red green", features="word")
     draws = np.random.default_rng(0)
     with pytest.warns(UserWarning, match=r"the function returned \S+ and then \S+ for one prompt"):
         shapeline.explain_generation(lambda prompts: draws.normal(size=len(prompts)), "red green", features="word")
     with pytest.warns(UserWarning, match="-1 for a prompt alone and -2 beside another prompt; correct its padding"):
         shapeline.explain_generation(lambda prompts: [-len(prompts)] * len(prompts), "red green", features="word")
-    refused(r"a list of length 0 for 1 prompts", lambda prompts: prompts[1:], "red green", features="word")
+    refused(r"a list of length 0 for 1 prompt", lambda prompts: prompts[1:], "red green", features="word")
     refused(
-        r"a list of length 1 that begins with \[\] for 1 prompts", lambda prompts: [[]], "red green", features="word"
+        r"a list of length 1 that begins with \[\] for 1 prompt", lambda prompts: [[]], "red green", features="word"
+    )
+    refused(
+        "with None at position 1 for 2 prompts", lambda prompts: [1.0, None][: len(prompts)], "a b", features="word"
     )
     refused("2 numbers per prompt where 1 were expected", lambda prompts: [[-1] * len(prompts)] * len(prompts), "a b")
     refused(r"template is 5; it needs \{context\}", len, "Why?", context=["a b."], target="x", template=5)

@@ -1,5 +1,6 @@
 """CSV files of users: separators, missing headers, spaces, words for missing cells; and the remedies."""
 
+import decimal
 import gzip
 
 import numpy as np
@@ -368,6 +369,14 @@ def test_digits_that_are_texts_in_parquet_are_categories(tmp_path, codes, dtype)
         card = preparation.prepare("table_file", entry | more, [], tmp_path / "data")
         assert card["categories"] == {"zip": sorted(set(codes))} and card["classes"] == ["02", "1"]
         assert card["missing"] == {"zip": 9}
+
+
+def test_decimals_in_parquet_are_numbers(tmp_path):
+    prices = [decimal.Decimal("1.50"), None, decimal.Decimal("20.25"), decimal.Decimal("3.00")] * 9
+    pd.DataFrame({"price": prices, "y": ["a", "b", "b", "a"] * 9}).to_parquet(tmp_path / "own.parquet")
+    entry = {"path": str(tmp_path / "own.parquet"), "target": "y"}
+    card = preparation.prepare("table_file", entry, [], tmp_path / "data")
+    assert "categories" not in card and card["missing"] == {"price": 9}
 
 
 def test_numbers_with_texts_among_them_may_be_categories(prepared):

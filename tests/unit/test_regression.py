@@ -183,9 +183,9 @@ def test_wrapping():
     for kind, told in ((None, "CalibratedClassifierCV"), ("regression", "model.decision_function")):
         with pytest.raises(ShapelineError, match=told):
             adapters.wrap(labels, kind=kind)
-    with pytest.raises(ShapelineError, match=r"shape \(60, 2\) for 60 rows; a regression model must return one number"):
+    with pytest.raises(ShapelineError, match=r"shape \(60, 2\) for 60 rows, and a regression has one number per row"):
         adapters.wrap(lambda rows: rows[:, :2], kind="regression").predict(ROWS)
-    with pytest.raises(ShapelineError, match="must return one number"):
+    with pytest.raises(ShapelineError, match="explain one output at a time, as by lambda"):
         adapters.wrap(nn.Linear(4, 2), kind="regression").predict(ROWS)
 
 

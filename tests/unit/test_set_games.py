@@ -272,6 +272,8 @@ def test_a_stored_game_is_shapiq_s(tmp_path):
     assert (many(masks_of(7)[::-1]) == np.arange(128)[::-1]).all()
     with pytest.raises(ShapelineError, match=r"the coalition of players \[0, 1\] is not stored"):
         games.StoredGame(masks_of(2)[:3], [0, 1, 2])(masks_of(2))
+    with pytest.raises(ShapelineError, match=r"not stored; give its value too$"):  # one remedy
+        shapeline.shapley_values(games.StoredGame(masks_of(2)[:3], [0, 1, 2]))
     np.save(tmp_path / "one.npy", values)
     whole, cut = file.read_bytes(), tmp_path / "cut"
     for content in (b'{"data_type": "game"}', whole[:200], whole[:-300], (tmp_path / "one.npy").read_bytes()):
@@ -442,10 +444,14 @@ def test_a_pipeline_of_columns_is_valued():
         (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[0], X, kind=[]), "kind: there is no ''"),
         (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[0], X, kind=None), "kind: there is no 'None'"),
         (lambda: games.DataValuation(BAYES, X, y, X[:0], y[:0]), "X_test has 0 rows and y_test 0"),
-        (lambda: games.DataValuation(BAYES, X, y, X, y, groups=[1]), "groups has 1 labels for 150 examples"),
+        (lambda: games.DataValuation(BAYES, X, y, X, y, groups=[1]), "groups has 1 label for 150 examples"),
         (lambda: games.DataValuation(BAYES, X, y, X, y, scoring="accuraci"), "Did you mean 'accuracy'?"),
         (lambda: games.DataValuation(BAYES, X, y, X, y, untrainable="no"), "give 'raise' or 'empty'"),
         (lambda: games.DataValuation(BAYES, X, y, X, y, groups=[1, "1", 2] * 50), "two groups have the same text"),
+        (
+            lambda: games.DataValuation(BAYES, X, y, X, y, groups=[1, np.nan] * 75),
+            "label of example 1 (from 0) is missing",
+        ),
         (lambda: games.DataValuation(BAYES, X, y, X, y, scoring=["r2", "accuracy"], empty=[0, 0, 0]), "for 2 scores"),
         (lambda: games.FeatureSelection(BAYES, FRAME, y, FRAME.iloc[:, ::-1], y), "X_test has other columns than X"),
         (lambda: games.FeatureSelection(BAYES, X, y, X[:, :3], y), "X_test has other columns than X"),

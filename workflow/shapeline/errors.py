@@ -100,6 +100,11 @@ def describe_exception(error: BaseException) -> str:
     return text + (own[-1] if own else "")
 
 
+def format_count(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 row, 2 rows."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def name_type(value: object) -> str:
     """Return the name of a value's type with its article."""
     name = type(value).__name__

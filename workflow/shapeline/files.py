@@ -22,9 +22,11 @@ def run_checks() -> None:
 
 
 def check_path(where: str, path: object) -> Path:
-    """Return the path of a file, ~ filled in. Raises ShapelineError for what is no path."""
+    """Return the path of a file, ~ filled in. Raises ShapelineError for what is no path or cannot be one."""
     if not isinstance(path, str | os.PathLike):
         raise ShapelineError(f"{where}: {name_type(path)} is no path; give the path of a file")
+    if "\0" in str(path):
+        raise ShapelineError(f"{where}: the path {str(path)!r} has the character U+0000; remove it")
     return Path(os.path.expanduser(path))
 
 

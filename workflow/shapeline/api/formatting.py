@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from shapeline.errors import shorten_name
+from shapeline.errors import format_count, shorten_name
 from shapeline.methods.registry import METHODS
 
 MAX_ROWS = 12  # features or instances listed
@@ -80,7 +80,7 @@ def _count_rows(explanation) -> str:
     noun = "output" if explanation.about.value == GAME else "instance"
     count = int(explanation.input_numbers.max(initial=-1)) + 1
     rows = f" ({len(explanation):,} explanations)" if count < len(explanation) else ""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}{rows}"
+    return f"{format_count(count, noun)}{rows}"
 
 
 def name_rows(explanation) -> list[str]:
@@ -224,7 +224,7 @@ def _name_scored(explanation) -> str:
 
 
 def _note_more(count: int, noun: str) -> list[str]:
-    return [f"  and {count:,} more {noun}{'' if count == 1 else 's'}"] if count > 0 else []
+    return [f"  and {format_count(count, f'more {noun}')}"] if count > 0 else []
 
 
 @contextlib.contextmanager

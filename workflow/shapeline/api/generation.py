@@ -205,7 +205,7 @@ def explain_generation(
     *,
     budget: float | dict | None = None,
     contrast: str | Sequence[str] | None = None,
-    placeholder: str = PLACEHOLDER,
+    placeholder: str | None = None,
     template: str | None = None,
     chat: bool | None = None,
     max_tokens: int = 64,
@@ -241,7 +241,7 @@ def explain_generation(
         "gradient_x_input", "integrated_gradients", "attn_lrp", "attention_rollout", or "peer_captum_llm"; `parameters`
         are its own.
     removal : {"delete", "placeholder", "mask"}
-        Whether a removed part is deleted, replaced by `placeholder`, or not attended to.
+        Whether a removed part is deleted, replaced by `placeholder` ("..." by default), or not attended to.
     value : {"sum", "mean", "token"} or callable
         The log-probability of the answer, its mean per token, or that of each token (scores of shape (d, T)). Or a
         function from the texts that the model generates without the removed parts to numbers (n,).
@@ -293,9 +293,7 @@ def explain_generation(
     if budget is not None or by_size:
         check_entry("gp_shapley", parameters if by_size else {}, BUDGET if budget is None else budget, WHERE)
     chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
-    if not isinstance(placeholder, str):
-        raise ShapelineError(f"{WHERE}: placeholder is {placeholder!r}; give a text, or choose removal='delete'.")
-    removed = Removal(removal, placeholder if removal == "placeholder" else None)
+    removed = _read_removal(removal, placeholder)
     features = "sentence" if features is None else features
     about = (features, evaluations, budget, method, removed, value, template, chat, max_tokens, seed, reuse, parameters)
     call = _Call(model, tokenizer, *about)
@@ -350,6 +348,18 @@ def _check_choices(removal: str, value: str, evaluations: int, max_tokens: int, 
         raise ShapelineError(f"{WHERE}: a function of generated texts needs a model and no mask; use removal='delete'.")
     if removal == "mask" and not hasattr(model, "seq2seq"):
         raise ShapelineError(f"{WHERE}: a function reads no attention mask; choose removal='delete'.")
+
+
+def _read_removal(removal: str, placeholder: object) -> Removal:
+    """Return the removal of parts. Raises ShapelineError for a placeholder that is no text or that nothing reads."""
+    if not isinstance(placeholder, str | None):
+        raise ShapelineError(f"{WHERE}: placeholder is {name_type(placeholder)}; give a text.")
+    if placeholder is not None and removal != "placeholder":
+        raise ShapelineError(
+            f"{WHERE}: placeholder is not used by removal={removal!r}; set removal='placeholder', or leave it out."
+        )
+    text = PLACEHOLDER if placeholder is None else placeholder
+    return Removal(removal, text if removal == "placeholder" else None)
 
 
 def _explain(

@@ -10,7 +10,7 @@ import pandas as pd
 
 from shapeline.api.inputs import refuse_unordered
 from shapeline.datasets.table_file import class_name
-from shapeline.errors import ShapelineError, first_line, nearest
+from shapeline.errors import ShapelineError, first_line, format_count, nearest
 from shapeline.memory import is_out_of_memory
 from shapeline.metrics.provenance import TOLERANCE
 from shapeline.models.adapters import find_classes, find_owner, takes_image
@@ -84,6 +84,8 @@ def choose_targets(
     """Return the class explained in each row (m,) and the input of the row (m,). Raises ShapelineError."""
     n, names = len(predictions), classes.names
     everyone = np.arange(n)
+    if y is not None:  # also where no class is read from it
+        _read_one_each(y, n, "y")
     if classifier.task == "regression":
         target = 0 if target is None or (isinstance(target, str) and target == "predicted") else target
         if not np.array_equal(target, np.zeros_like(target)):
@@ -215,16 +217,21 @@ def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -
 def _broadcast_classes(given: object, classes: Classes, shape: tuple[int, int], what: str) -> np.ndarray:
     """Return one class for all, or one per input, as numbers; what: the argument."""
     n, count = shape
-    values = (
-        np.asarray(given) if isinstance(given, str) or not hasattr(given, "__len__") else _convert_to_objects(given)
-    )
-    if values.shape not in ((), (n,)):
-        raise ShapelineError(
-            f"explain: {what} has {np.asarray(given).dtype} of shape {values.shape}; give one class, or {n}, one an "
-            "input, as whole numbers" + (" or names" if classes.names else "")
-        )
+    values = _read_one_each(given, n, what)
     numbers = [classes.number(each, what, count) for each in values.ravel().tolist()]
     return np.broadcast_to(np.array(numbers), n).astype(int)
+
+
+def _read_one_each(given: object, n: int, what: str) -> np.ndarray:
+    """Return one value for all, (), or one per input, (n,); what: the argument. Raises ShapelineError for others."""
+    is_one = isinstance(given, str) or not hasattr(given, "__len__")
+    values = np.asarray(given) if is_one else _convert_to_objects(given)
+    if values.shape not in ((), (n,)):
+        raise ShapelineError(
+            f"explain: {what} has shape {values.shape} and there are {format_count(n, 'input')}; give one value for "
+            "all, or one per input"
+        )
+    return values
 
 
 def _convert_to_objects(given: Any) -> np.ndarray:

@@ -130,8 +130,9 @@ class Values:
         if failure and len(masks) == 1:
             reason = f"coalition {self._name(masks[0])}: {failure}"
             if self.how.on_error == "fail":
-                message = f"{WHERE}: {reason}; return a finite value per row of masks {masks.shape}"
-                raise ShapelineError(message) from failure.__cause__
+                is_game_of_package = isinstance(failure.__cause__, ShapelineError)  # its message has a remedy
+                remedy = "" if is_game_of_package else f"; return a finite value per row of masks {masks.shape}"
+                raise ShapelineError(f"{WHERE}: {reason}{remedy}") from failure.__cause__
             self._failed[hash_masks(masks)[0]] = reason
         if self.progress:
             self.progress(len(self._known) - len(self._before), goal - len(self._known) - len(self._failed))

@@ -171,7 +171,8 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
         )
     table = table.rename(columns=str).reset_index(drop=True)
     csv_file.refuse_repeated(f"{path}, header", list(table))
-    return table
+    decimals = [name for name in table if pd.api.types.infer_dtype(table[name], skipna=True) == "decimal"]
+    return table.astype(dict.fromkeys(decimals, np.float64))  # pandas holds them as objects, which are categories
 
 
 def class_name(value: object) -> str:

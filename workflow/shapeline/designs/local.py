@@ -341,5 +341,5 @@ def _format_c_refusal(graph: networkx.Graph, d: int, order: int, most: int) -> s
         count = f"up to {sum(2 * len(centres) * len(subsets) for centres, _, _, _, subsets in shapes):,}"
     return (
         f"c_shapley: order {order} on this graph of {d} nodes needs {count} coalitions (limit {most:,}); "
-        f"{fits}, or choose sample_shapley at a budget."
+        f"{fits}, or choose a method with a budget, as gp_shapley."
     )

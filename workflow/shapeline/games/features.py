@@ -17,7 +17,7 @@ SEGMENTATIONS = {
 }
 
 
-def check_segmentation(settings: dict) -> tuple[str, dict]:
+def check_segmentation(settings: dict, pixels: int) -> tuple[str, dict]:
     """Return the segmentation method and its parameters with defaults. Raises ShapelineError."""
     method = settings.get("method", "slic")
     if method not in SEGMENTATIONS:
@@ -26,6 +26,8 @@ def check_segmentation(settings: dict) -> tuple[str, dict]:
     for key in settings:
         if key not in ("kind", "method", *defaults):
             raise ShapelineError(f"features key '{key}': unknown for method '{method}'.{nearest(key, defaults)}")
+    if "segments" in defaults:  # of a small image, segments of at least four pixels
+        defaults = defaults | {"segments": max(1, min(defaults["segments"], pixels // 4))}
     chosen = {key: settings.get(key, default) for key, default in defaults.items()}
     for key, number in chosen.items():
         if key == "segments":
@@ -42,7 +44,7 @@ def cut_segments(x: np.ndarray, settings: dict) -> np.ndarray:
     """Return the segment 0..d-1 of each pixel, (height, width), of an image (channels, height, width)."""
     from skimage import segmentation
 
-    method, chosen = check_segmentation(settings)
+    method, chosen = check_segmentation(settings, math.prod(x.shape[1:]))
     if not np.isfinite(x).all():
         raise ShapelineError(
             "features kind 'superpixel': the image holds NaN or infinite numbers; replace them by numbers."
@@ -263,7 +265,7 @@ def find_shape(
         return tuple(-(-side // step) for side, step in zip(sides, patch, strict=True))
     if kind == "superpixel":
         pixels = math.prod(input_shape[1:])
-        segments = check_segmentation(settings)[1].get("segments", 1)
+        segments = check_segmentation(settings, pixels)[1].get("segments", 1)
         if segments > pixels:
             raise ShapelineError(f"features segments {segments}: more than the image's {pixels} pixels; give fewer.")
         return None

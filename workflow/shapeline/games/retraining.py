@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from shapeline.errors import ShapelineError, name_type
+from shapeline.errors import ShapelineError, format_count, name_type
 from shapeline.games.validation_scores import (
     Scoring,
     build_failure,
@@ -130,7 +130,16 @@ class DataValuation(_Retraining):
         check_rows("DataValuation", X, y, ("X", "y"))
         count, labelled, groups = len(y), groups, None if groups is None else list(groups)
         if groups is not None and len(groups) != count:
-            raise ShapelineError(f"DataValuation: groups has {len(groups)} labels for {count} examples; give {count}")
+            raise ShapelineError(
+                f"DataValuation: groups has {format_count(len(groups), 'label')} for {count} examples; give {count}"
+            )
+        missing = [
+            index for index, label in enumerate(groups or ()) if pd.api.types.is_scalar(label) and pd.isna(label)
+        ]
+        if missing:
+            raise ShapelineError(
+                f"DataValuation: groups: the label of example {missing[0]} (from 0) is missing; give each example one"
+            )
         check_order("DataValuation", X, labelled, ("X", "groups"))
         if untrainable not in ("raise", "empty"):
             raise ShapelineError(f"DataValuation: untrainable is {untrainable!r}; give 'raise' or 'empty'")

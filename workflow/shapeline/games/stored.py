@@ -98,7 +98,7 @@ class StoredGame:
         positions = self._places.get_indexer([mask.tobytes() for mask in np.asarray(masks, bool)])
         if (positions < 0).any():
             missing = np.flatnonzero(np.asarray(masks)[positions < 0][0]).tolist()
-            raise ShapelineError(f"StoredGame: the coalition of players {missing} is not stored; give a complete table")
+            raise ShapelineError(f"StoredGame: the coalition of players {missing} is not stored; give its value too")
         return self.values[positions]
 
 

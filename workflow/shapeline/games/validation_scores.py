@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from shapeline.errors import ShapelineError, first_line, name_type, nearest
+from shapeline.errors import ShapelineError, first_line, format_count, name_type, nearest
 from shapeline.models.classifier import detach
 
 Scoring = str | Callable | Sequence[str] | None
@@ -138,7 +138,7 @@ def convert_values(where: str, values: object, count: int) -> np.ndarray:
         unclear = array is None or array.dtype == object  # as of a generator, whose type says more
         returned = name_type(values) if unclear else f"{array.dtype} of shape {array.shape}"
         raise ShapelineError(
-            f"{where}: the game returned {returned} for masks of {count} coalition{'' if count == 1 else 's'}; return "
+            f"{where}: the game returned {returned} for masks of {format_count(count, 'coalition')}; return "
             f"({count},) or ({count}, outputs) numbers, as in lambda masks: [v(mask) for mask in masks]"
         )
     return array.reshape(count, -1).astype(np.float64)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.errors import ShapelineError, first_line, name_type, shorten_name
+from shapeline.errors import ShapelineError, first_line, format_count, name_type, shorten_name
 from shapeline.generation.prompts import FIXED, WHERE, Content, Prompt, Rendered
 from shapeline.models.classifier import call, detach
 
@@ -297,7 +297,7 @@ def build_function_source(
     def evaluate(masks: np.ndarray) -> np.ndarray:
         rendered = [prompt.render(mask, removal.placeholder) for mask in masks]
         rendered = encoder.texts(rendered) if encoder else rendered
-        return _evaluate(function, rendered, "prompts")
+        return _evaluate(function, rendered, "prompt")
 
     return evaluate
 
@@ -310,13 +310,16 @@ def _evaluate(function: Callable, texts: list, what: str) -> np.ndarray:
         if isinstance(returned, str | bytes | Mapping | Set):
             raise TypeError  # sets and mappings have no order of values
         returned = returned.to_numpy() if hasattr(returned, "to_numpy") else returned  # of a frame
-        values = np.array([np.atleast_1d(np.asarray(value, np.float64)) for value in detach(returned)])
+        each = list(detach(returned))
+        if any(value is None for value in each):
+            raise TypeError  # numpy reads None as NaN
+        values = np.array([np.atleast_1d(np.asarray(value, np.float64)) for value in each])
     except (TypeError, ValueError):
         values = np.empty(0)
     if values.ndim != 2 or len(values) != count or not values.size:
         raise ShapelineError(
-            f"{WHERE}: the function returned {_describe_values(returned)} for {count} {what}; return a number for "
-            "each, or one per token of the answer."
+            f"{WHERE}: the function returned {_describe_values(returned)} for {format_count(count, what)}; return a "
+            "number for each, or one per token of the answer."
         )
     return values
 
@@ -327,8 +330,10 @@ def _describe_values(returned: object) -> str:
         return f"{name_type(returned)} of shape {tuple(returned.shape)}"
     if not isinstance(returned, list | tuple):
         return name_type(returned)
+    missing = next((index for index, value in enumerate(returned) if value is None), None)
     first = f" that begins with {shorten_name(repr(returned[0]))}" if returned else ""
-    return f"{name_type(returned)} of length {len(returned)}{first}"
+    shown = first if missing is None else f" with None at position {missing}"
+    return f"{name_type(returned)} of length {len(returned)}{shown}"
 
 
 def build_text_source(
@@ -341,7 +346,7 @@ def build_text_source(
         distinct = list(dict.fromkeys(map(tuple, ids)))
         answers = dict(zip(distinct, language_model.generate(distinct, most), strict=True))
         texts = [encoder.tokenizer.decode(answers[tuple(one)], skip_special_tokens=True) for one in ids]
-        return _evaluate(function, texts, "texts")
+        return _evaluate(function, texts, "text")
 
     return evaluate
 

@@ -29,7 +29,9 @@ class Patch(Parameters):
 class Superpixel(Parameters):
     kind: Literal["superpixel"]
     method: Literal["slic", "quickshift"] = Field("slic", description="scikit-image's segmentation.")
-    segments: Positive | None = Field(None, description="slic: approximate number of segments, 50 by default.")
+    segments: Positive | None = Field(
+        None, description="slic: approximate number of segments; default: 50, or a quarter of the pixels."
+    )
     compactness: float | None = Field(None, gt=0, description="slic: weight of distance against colour, 10 by default.")
     kernel_size: float | None = Field(None, ge=1, description="quickshift: 4 by default.")
     max_distance: float | None = Field(None, gt=0, description="quickshift: 200 by default.")

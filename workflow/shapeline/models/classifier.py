@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.errors import MethodFailure, ShapelineError, first_line, name_type
+from shapeline.errors import MethodFailure, ShapelineError, first_line, format_count, name_type
 from shapeline.memory import halve, is_out_of_memory
 
 TASK = "classification"  # unless something else is stated
@@ -194,7 +194,7 @@ class ModelFailure(ShapelineError):
 ANY_ROW = "give a model that takes any masked row, a row of the baseline with cells of an input"
 
 
-def call(function: Callable[[Any], Any], inputs: Any, name: str, what: str = "rows", remedy: str = ANY_ROW) -> Any:
+def call(function: Callable[[Any], Any], inputs: Any, name: str, what: str = "row", remedy: str = ANY_ROW) -> Any:
     """Return a model's outputs for rows. Raises ModelFailure for its errors, unless memory ran out."""
     try:
         return function(inputs)
@@ -206,7 +206,7 @@ def call(function: Callable[[Any], Any], inputs: Any, name: str, what: str = "ro
         reason = first_line(error)
         reason = f"there is no {reason}" if isinstance(error, KeyError) else reason
         remedy = "repeat failed calls within the model" if isinstance(error, OSError) and not error.filename else remedy
-        raise ModelFailure(f"model '{name}' fails on {len(inputs)} {what}: {reason}; {remedy}") from error
+        raise ModelFailure(f"model '{name}' fails on {format_count(len(inputs), what)}: {reason}; {remedy}") from error
 
 
 def _call_for_numbers(function: Callable, inputs: np.ndarray, name: str) -> tuple[np.ndarray, str]:
@@ -246,22 +246,23 @@ def check_outputs(outputs: Any, shape: tuple[int, ...] | None, rows: int, name: 
             raise reject_predictions(name, rows, shown)
     elif shape is None:  # a list, a dictionary or an object of several outputs
         raise ShapelineError(
-            f"model '{name}': gave {shown} for {rows} rows; it must return one array; give a module whose forward "
-            "pass returns one of them, in Keras keras.Model(network.inputs, output)"
+            f"model '{name}': gave {shown} for {format_count(rows, 'row')}; it must return one array; give a module "
+            "whose forward pass returns one of them, in Keras keras.Model(network.inputs, output)"
         )
     elif len(shape) != 2 or shape[0] != rows or shape[1] < (1 if task == "multilabel" else 2):
         raise ShapelineError(
-            f"model '{name}': gave {shown} for {rows} rows; it must return logits of shape (rows, classes) "
-            "with two or more classes (for one output z before a sigmoid return the two logits 0 and z; a network that "
-            'predicts a number is explained with value="prediction")'
+            f"model '{name}': gave {shown} for {format_count(rows, 'row')}; it must return logits of shape (rows, "
+            "classes) with two or more classes (for one output z before a sigmoid return the two logits 0 and z; a "
+            'network that predicts a number is explained with value="prediction")'
         )
 
 
 def reject_predictions(name: str, rows: int, given: str) -> ShapelineError:
     """Return the error for a regression model that returned something else than one number per row."""
     return ShapelineError(
-        f"model '{name}': gave {given} for {rows} rows; a regression model must return one number per row, (rows,), as "
-        "lambda rows: np.asarray(model.predict(rows))[:, 0] of several; of probabilities give model.predict"
+        f"model '{name}': gave {given} for {format_count(rows, 'row')}, and a regression has one number per row; "
+        "explain one output at a time, as by lambda rows: model.predict(rows)[:, 0], or, where the outputs are "
+        "probabilities, leave value='prediction' out"
     )
 
 
@@ -284,7 +285,7 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
         probabilities = np.stack([1 - probabilities, probabilities], axis=1)
     if probabilities.ndim != 2 or len(probabilities) != len(inputs):
         raise ShapelineError(
-            f"model '{name}': gave shape {shape} for {len(inputs)} rows; "
+            f"model '{name}': gave shape {shape} for {format_count(len(inputs), 'row')}; "
             "it must return probabilities of shape (rows, classes)"
         )
     if not probabilities.size:
