@@ -38,6 +38,8 @@ def test_the_scores_are_those_of_all_coalitions(package):
     for target in (0, 1):
         check(model, "tree_shap", "margin", X[50:54], targets=np.full(5, target))
     check(model, "tree_shap", "log_odds", X[50:51])
+    classes = adapters.wrap(boosted(package).fit(X, LABELS))
+    check(classes, "tree_shap", "centred_logit", X[50:53], targets=np.array([0, 1, 2, 0, 1]))
     check(adapters.wrap(boosted(package, "Regressor").fit(X, TARGET)), "tree_shap", "prediction", X[50:53])
 
 
@@ -95,7 +97,7 @@ def test_a_frame_from_python(package):
     [
         ("xgboost", {}, BINARY, "probability", "add up to its margin, not to probability; set value: margin"),
         ("lightgbm", {}, BINARY, "log_odds", "before log_odds is taken, and no sum is left; set value: margin"),
-        ("catboost", {}, LABELS, "margin", "margin of 3 classes is not a sum"),
+        ("catboost", {}, LABELS, "margin", "add up to its centred_logit, not to margin"),
         ("xgboost", {"booster": "gblinear"}, BINARY, "margin", "XGBoost's gblinear is not a sum of trees"),
         ("lightgbm", {"zero_as_missing": True}, BINARY, "margin", "takes 0 for missing"),
         ("lightgbm", {"categorical_feature": [2]}, BINARY, "margin", "LGBMClassifier splits by categories"),

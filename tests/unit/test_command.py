@@ -102,7 +102,7 @@ def test_names_are_the_files_and_no_names_of_the_default_run(file, name, tmp_pat
     [
         (RandomForestClassifier(3), ["a", "b", "c"], None),
         (GradientBoostingClassifier(n_estimators=3), ["a", "b"], "margin"),
-        (GradientBoostingClassifier(n_estimators=3), ["a", "b", "c"], "no trees"),
+        (GradientBoostingClassifier(n_estimators=3), ["a", "b", "c"], "centred_logit"),
         (LogisticRegression(), ["a", "b"], "no trees"),
     ],
 )
@@ -116,7 +116,7 @@ def test_tree_shap_is_written_for_trees_that_it_explains(
     given = yaml.safe_load(init_config.build_configuration(tmp_path / "trees.csv", model=str(tmp_path / "model.skops")))
     own = given["experiments"]["trees"]
     assert ("tree_shap" in own["methods"]) == (value != "no trees")
-    assert own.get("value") == ("margin" if value == "margin" else None)
+    assert own.get("value") == (None if value == "no trees" else value)
     assert "integrated_gradients" not in own["methods"]
     validation.load(merged(default, given))
 

@@ -80,6 +80,7 @@ def test_linear_values_by_hand(value, batch):
         "probability": of_target(np.exp(log_probs)),
         "log_odds": of_target(logits) - of_target(logits[..., ::-1]),  # two classes: the difference of the logits
         "margin": of_target(logits) - of_target(logits[..., ::-1]),
+        "centred_logit": (of_target(logits) - of_target(logits[..., ::-1])) / 2,
         "expected_log_probability": (np.exp(log_softmax(INPUTS @ WEIGHTS.T + BIAS))[:, None] * log_probs).sum(-1),
     }[value]
     actual = shortcuts.values(
@@ -89,14 +90,16 @@ def test_linear_values_by_hand(value, batch):
     np.testing.assert_allclose(actual, expected, atol=2e-6)
 
 
-def test_log_odds_of_three_classes():
+@pytest.mark.parametrize("value", ["log_odds", "centred_logit"])
+def test_values_of_three_classes(value):
     weights = np.vstack([WEIGHTS, [0.3, 0.1, -0.2]])
     model = linear(weights, np.append(BIAS, 0.1))
     p = np.exp(log_softmax(INPUTS @ weights.T + np.append(BIAS, 0.1)))
     full = np.ones((1, 3), bool)
-    actual = shortcuts.values(model, INPUTS, REFERENCE, full, COLUMNS, "log_odds", np.array([2, 1]))
-    p = p[[0, 1], [2, 1]]
-    np.testing.assert_allclose(actual[:, 0], np.log(p / (1 - p)), atol=1e-5)
+    actual = shortcuts.values(model, INPUTS, REFERENCE, full, COLUMNS, value, np.array([2, 1]))
+    mean, p = np.log(p).mean(axis=1), p[[0, 1], [2, 1]]
+    expected = np.log(p / (1 - p)) if value == "log_odds" else np.log(p) - mean
+    np.testing.assert_allclose(actual[:, 0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 7, 64])
@@ -109,6 +112,7 @@ def test_marginal_averages_probability_before_the_log(batch):
     margins = np.mean([-np.diff(logits_by_hand(INPUTS, row, ALL_MASKS))[..., 0] for row in background], axis=0)
     for value, expected in {
         "margin": np.where(targets[:, None], -margins, margins),  # of each row, and then averaged
+        "centred_logit": np.where(targets[:, None], -margins, margins) / 2,
         "log_probability": np.log(p),
         "probability": p,
         "log_odds": np.log(p / (1 - p)),
@@ -125,7 +129,7 @@ def test_marginal_averages_probability_before_the_log(batch):
 @pytest.mark.parametrize("value", game.VALUES)
 def test_several_targets_have_the_values_of_each(value, form, task):
     """From one evaluation, whether masks are shared or an input's own, of background rows, tiles and several blocks."""
-    if (value == "logit" and task == "function") or (value == "expected_log_probability" and task == "multilabel"):
+    if (value == "logit" and task == "function") or (value in game.OF_ALL_CLASSES and task == "multilabel"):
         return
     model = linear()
     if task == "multilabel":

@@ -23,6 +23,7 @@ VALUES = {
     "expected_log_probability": "expected log-probability",
     "log_odds": "log-odds",
     "margin": "margin (log-odds averaged over the background rows)",
+    "centred_logit": "centred logit (log-probability minus its mean over classes, averaged over the background rows)",
     "prediction": "the model's prediction",
     GAME: "value of the coalition",
 }

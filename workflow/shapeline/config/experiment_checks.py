@@ -307,7 +307,7 @@ def check_value(place: Place) -> Iterator[str]:
     regression, several = place.source.task == "regression", place.source.task == "multilabel"
     if regression and chosen != "prediction":
         yield f"{where}: {of} is of regression and has no {chosen}; set value: prediction"
-    if several and chosen == "expected_log_probability":
+    if several and chosen in ("centred_logit", "expected_log_probability"):
         yield f"{where}: {of} has several labels per record, over which nothing sums to 1; use log_probability"
     if not regression and chosen == "prediction":
         yield f"{where}: prediction is for regression and {of} has classes; remove the key"

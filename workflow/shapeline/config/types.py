@@ -195,11 +195,19 @@ class Experiment(Strict):
     features: Features = Field(description="Parts of an instance that get a score; not given for a game.")
     reference: Reference = Field("mean", description="Baseline: what replaces a masked feature.")
     value: Literal[
-        "log_probability", "probability", "log_odds", "margin", "logit", "expected_log_probability", "prediction"
+        "log_probability",
+        "probability",
+        "log_odds",
+        "margin",
+        "centred_logit",
+        "logit",
+        "expected_log_probability",
+        "prediction",
     ] = Field(
         "log_probability",
         description="The value of a coalition. log_odds: of the probability averaged over the background rows; "
-        "margin: the mean over the rows of the log-odds, to which boosted trees sum; prediction: the "
+        "margin: the mean over the rows of the log-odds, to which boosted trees sum; centred_logit: the same of "
+        "the log-probability minus its mean over classes, to which trees of more than two classes sum; prediction: the "
         "only value of a regression.",
     )
     target: int | str = Field(

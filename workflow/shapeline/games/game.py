@@ -21,7 +21,8 @@ from shapeline.games.references import Reference
 from shapeline.models.classifier import Classifier
 
 SINGLE_ROWS = 4  # rows evaluated one by one to measure the effect of batches on a function's outputs
-VALUES = ("log_probability", "probability", "logit", "log_odds", "margin", "expected_log_probability")
+VALUES = ("log_probability", "probability", "logit", "log_odds", "margin", "centred_logit", "expected_log_probability")
+OF_ALL_CLASSES = ("centred_logit", "expected_log_probability")  # values that several labels do not have
 PREDICTION = "prediction"  # the one value of a regression model
 # Bounds of the permitted difference between the full coalition and the model's output, as shares of the largest value.
 FULL_TOLERANCES = (1e-6, 1e-4)
@@ -36,10 +37,11 @@ class Game:
 
     model, reference: None for methods on labelled rows or a file. features: None where each instance has its
     own, until `having` sets them. value: log_probability, probability, log_odds (log p - log of the other
-    classes' sum), margin (log_odds of each reference row, averaged), expected_log_probability (sum over classes of
-    P(y|x) log P(y|x_S)), logit (networks only). For a model of several labels the values are those of the target's
-    sigmoid, log_odds is its logit, and there is no expected_log_probability. The value of a regression model is
-    prediction, its output. backend: the model's execution; None: plain.
+    classes' sum), margin (log_odds of each reference row, averaged), centred_logit (log p - the mean log-probability
+    of the classes, of each reference row, averaged), expected_log_probability (sum over classes of P(y|x) log
+    P(y|x_S)), logit (networks only). For a model of several labels the values are those of the target's sigmoid,
+    log_odds is its logit, and there is no centred_logit and no expected_log_probability. The value of a regression
+    model is prediction, its output. backend: the model's execution; None: plain.
     """
 
     model: Classifier | None
@@ -165,6 +167,8 @@ def score(
             others = log_probs.copy()
             np.put_along_axis(others, index, -np.inf, 3)
             return (np.take_along_axis(log_probs, index, 3)[..., 0] - logsumexp(others, axis=3)).mean(2)
+        if value == "centred_logit":
+            return (np.take_along_axis(log_probs, index, 3)[..., 0] - log_probs.mean(axis=3)).mean(2)
         average = log_probs[:, :, 0]
         if log_probs.shape[2] > 1:
             average = logsumexp(log_probs, axis=2) - math.log(log_probs.shape[2])
@@ -229,7 +233,7 @@ def check_arguments(game, inputs: np.ndarray, masks: np.ndarray) -> None:
         if model.task == "regression":
             kind, remedy = "is a regression model", "value: prediction"
         raise ShapelineError(f"engine: '{model.architecture}' {kind}, so it has no {value}; use {remedy}")
-    if value == "expected_log_probability" and model.task == "multilabel":
+    if value in OF_ALL_CLASSES and model.task == "multilabel":
         raise ShapelineError(
             f"engine: '{model.architecture}' gives several labels, over which nothing sums to 1, so it has no {value}; "
             "use log_probability"
@@ -288,7 +292,11 @@ def check_finite(game, block: np.ndarray, start: int, first: int) -> None:
     row, column = index[:2]
     model, output = game.model, block[tuple(index)]
     where = f"engine: model '{model.architecture}', instance {{instance}}, coalition {first + column}"
-    if model.framework == "function" and game.value != PREDICTION and (game.value == "margin" or not np.isnan(output)):
+    if (
+        model.framework == "function"
+        and game.value != PREDICTION
+        and (game.value in ("margin", "centred_logit") or not np.isnan(output))
+    ):
         raise ShapelineError(
             f'{where}: the probability is 0 or 1 and has no finite log; use value="probability"', start + row
         )

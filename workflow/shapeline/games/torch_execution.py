@@ -200,6 +200,8 @@ def score_on_device(
     if value == "margin":
         others = log_probs.scatter(3, index, -torch.inf).logsumexp(dim=3)
         return (log_probs.gather(3, index)[..., 0] - others).mean(dim=2)
+    if value == "centred_logit":
+        return (log_probs.gather(3, index)[..., 0] - log_probs.mean(dim=3)).mean(dim=2)
     average = log_probs[:, :, 0]
     if log_probs.shape[2] > 1:
         average = log_probs.logsumexp(dim=2) - math.log(log_probs.shape[2])

@@ -38,7 +38,8 @@ class Tree:
 
 
 def find_value(model: Any) -> str:
-    """Return the output that a model's trees sum to: probability, margin or prediction. Raises ShapelineError."""
+    """Return the output that a model's trees sum to: probability, margin (of two classes), centred_logit or
+    prediction. Raises ShapelineError."""
     from sklearn import ensemble, tree
 
     forests = (tree.BaseDecisionTree, ensemble.RandomForestClassifier, ensemble.RandomForestRegressor)
@@ -51,41 +52,63 @@ def find_value(model: Any) -> str:
             f"tree_shap: {type(model).__name__} is not a tree model of scikit-learn, XGBoost, LightGBM or CatBoost; "
             f"{ALTERNATIVES}"
         )
-    if find_classes(model) is None:
-        return "prediction"
-    return "probability" if isinstance(model, forests) else "margin"
+    if isinstance(model, forests) and find_classes(model) is not None:
+        return "probability"
+    return name_link(model)
+
+
+def name_link(model: Any) -> str:
+    """Return the value to which additive parts of a model sum, by its number of classes."""
+    classes = find_classes(model)
+    return "prediction" if classes is None else "margin" if len(classes) == 2 else "centred_logit"
 
 
 def read_trees(model: Any) -> Iterator[Tree]:
     """Yield trees whose values (per class, or one for a regression) sum to the model's output up to a constant."""
     if reader := choose_reader(model):
         for *split, value in reader(model):
-            yield Tree(*split, _split_classes(model, value[:, None]))
+            yield Tree(*split, _centre_logits(model, value))
         return
     if hasattr(model, "_predictors"):
-        for (predictor,) in model._predictors:
+        groups = len(model._predictors[0]) if model._predictors else 1
+        for place, predictor in enumerate(predictor for row in model._predictors for predictor in row):
             nodes = predictor.nodes
             if nodes["is_categorical"].any():
                 raise refuse_categories(model)
             inner = ~nodes["is_leaf"].astype(bool)
             left, right = (np.where(inner, nodes[side].astype(int), -1) for side in ("left", "right"))
             split = nodes["feature_idx"].astype(int), nodes["num_threshold"], nodes["missing_go_to_left"].astype(bool)
-            yield Tree(left, right, *split, _split_classes(model, nodes["value"][:, None]))
+            value = _place(nodes["value"], place % groups, groups)
+            yield Tree(left, right, *split, _centre_logits(model, value))
         return
-    members = np.ravel(getattr(model, "estimators_", [model]))
-    for member in members:
+    members = np.ravel(estimators := getattr(model, "estimators_", [model]))
+    for place, member in enumerate(members):
         tree, value = member.tree_, member.tree_.value[:, 0]
         if hasattr(model, "learning_rate"):
-            value = _split_classes(model, model.learning_rate * value)
+            groups = np.shape(estimators)[1]
+            value = _centre_logits(model, _place(model.learning_rate * value[:, 0], place % groups, groups))
         else:
             value = (value / value.sum(axis=1, keepdims=True) if hasattr(model, "classes_") else value) / len(members)
         missing = np.asarray(tree.missing_go_to_left, bool)
         yield Tree(tree.children_left, tree.children_right, tree.feature, tree.threshold, missing, value)
 
 
-def _split_classes(model: Any, value: np.ndarray) -> np.ndarray:
-    """Return the margin (nodes, 1) of the second of two classes as contributions to both; a regression unchanged."""
-    return value if find_classes(model) is None else np.column_stack([-value, value])
+def _place(value: np.ndarray, group: int, groups: int) -> np.ndarray:
+    """Return leaf values (nodes,) of a tree of one class as logits of all, (nodes, groups)."""
+    return value[:, None] * (np.arange(groups) == group)
+
+
+def _centre_logits(model: Any, logits: np.ndarray) -> np.ndarray:
+    """Return contributions (nodes, classes) to centred logits, of two classes to margins; a regression unchanged.
+
+    logits: (nodes, classes), or (nodes, 1) of the second of two classes.
+    """
+    if find_classes(model) is None:
+        return logits
+    if logits.shape[1] == 1:
+        logits = np.column_stack([np.zeros(len(logits)), logits])
+    centred = logits - logits.mean(axis=1, keepdims=True)
+    return 2 * centred if logits.shape[1] == 2 else centred
 
 
 Nodes = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -103,6 +126,7 @@ def _xgboost(model: Any) -> Iterator[Nodes]:
     learner = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]
     if learner["name"] != "gbtree":
         raise reject(f"tree_shap: XGBoost's {learner['name']} is not a sum of trees; {ALTERNATIVES}")
+    groups = 1 + max(learner["model"]["tree_info"], default=0)
     for tree, group in zip(learner["model"]["trees"], learner["model"]["tree_info"], strict=True):
         left = np.array(tree["left_children"])
         if any(tree["split_type"]):
@@ -111,7 +135,7 @@ def _xgboost(model: Any) -> Iterator[Nodes]:
         feature = np.where(inner, tree["split_indices"], 0)
         # x < t in single precision is x <= the number before t.
         threshold = np.nextafter(number, np.float32(-np.inf))
-        value = np.where(inner, 0, number).astype(np.float64) * _find_sign(model, group)
+        value = _place(np.where(inner, 0, number).astype(np.float64), group, groups)
         yield left, np.array(tree["right_children"]), feature, threshold, np.array(tree["default_left"], bool), value
 
 
@@ -130,10 +154,10 @@ def _lightgbm(model: Any) -> Iterator[Nodes]:
         to_left = node["default_left"] if node["missing_type"] == "NaN" else threshold >= 0
         return node["split_feature"], threshold, to_left, node["left_child"], node["right_child"]
 
+    groups = dump["num_tree_per_iteration"]
     for tree in dump["tree_info"]:
-        group = tree["tree_index"] % dump["num_tree_per_iteration"]
-        sign = _find_sign(model, group) if dump["num_tree_per_iteration"] > 1 else 1
-        yield _flatten(tree["tree_structure"], read, lambda node, sign=sign: sign * node["leaf_value"])
+        *split, value = _flatten(tree["tree_structure"], read, lambda node: node["leaf_value"])
+        yield *split, _place(value[:, 0], tree["tree_index"] % groups, groups)
 
 
 def _catboost(model: Any) -> Iterator[Nodes]:
@@ -153,27 +177,13 @@ def _catboost(model: Any) -> Iterator[Nodes]:
         return (*read_split(node["split"]), node["left"], node["right"]) if "split" in node else None
 
     for tree in document.get("trees", ()):
-        yield _flatten(tree, read, lambda node: scale * _read_second_class(node["value"]))
+        yield _flatten(tree, read, lambda node: scale * np.array(node["value"]))
     for tree in document.get("oblivious_trees", ()):
-        values = np.reshape(tree["leaf_values"], (2 ** len(tree["splits"]), -1))
-        added = scale * np.array([_read_second_class(row) for row in values])
-        yield _build_complete_tree([read_split(split) for split in tree["splits"]], added)
+        values = scale * np.reshape(tree["leaf_values"], (2 ** len(tree["splits"]), -1))
+        yield _build_complete_tree([read_split(split) for split in tree["splits"]], values)
 
 
-def _find_sign(model: Any, group: int) -> int:
-    """Return -1 for the trees of the first of two classes if each class has its own, because they lower the margin."""
-    groups = 2 if str(getattr(model, "objective", "")).startswith("multi:") else 1
-    groups = model.booster_.num_model_per_iteration() if hasattr(model, "booster_") else groups
-    return -1 if find_classes(model) is not None and groups == 2 and group == 0 else 1
-
-
-def _read_second_class(value: float | np.ndarray | list) -> float:
-    """Return the contribution of a leaf to the margin of the second class, from one number or one per class."""
-    numbers = np.ravel(value)
-    return float(numbers[0] if len(numbers) == 1 else numbers[1] - numbers[0])
-
-
-def _flatten(root: dict, read: Callable[[dict], tuple | None], read_value: Callable[[dict], float]) -> Nodes:
+def _flatten(root: dict, read: Callable[[dict], tuple | None], read_value: Callable[[dict], Any]) -> Nodes:
     """Return the nodes of nested dicts; read: feature, threshold, missing_left and both children, None for a leaf."""
     queue, rows = [root], []
     for node in queue:
@@ -183,8 +193,10 @@ def _flatten(root: dict, read: Callable[[dict], tuple | None], read_value: Calla
             continue
         rows.append((len(queue), len(queue) + 1, *split[:3], 0.0))
         queue += split[3:]
-    left, right, feature, threshold, missing_left, value = map(np.array, zip(*rows, strict=True))
-    return left, right, feature, threshold, missing_left, value
+    *split, values = zip(*rows, strict=True)
+    left, right, feature, threshold, missing_left = map(np.array, split)
+    width = max(map(np.size, values))
+    return left, right, feature, threshold, missing_left, np.stack([np.broadcast_to(value, width) for value in values])
 
 
 def _build_complete_tree(splits: list[tuple[int, float, bool]], values: np.ndarray) -> Nodes:
@@ -197,7 +209,7 @@ def _build_complete_tree(splits: list[tuple[int, float, bool]], values: np.ndarr
     left = np.concatenate([2 * nodes + 1, none])
     right = np.concatenate([2 * nodes + 2, none])
     feature, threshold, missing_left = (np.concatenate([split[:, column], ends]) for column in range(3))
-    value = np.concatenate([np.zeros(inner), values])
+    value = np.concatenate([np.zeros((inner, values.shape[1])), values])
     return left, right, feature.astype(int), threshold, missing_left.astype(bool), value
 
 
@@ -228,8 +240,8 @@ def tree_shap(
     """Return scores (n, d) of interventional TreeSHAP (Lundberg et al. 2020, algorithm 3), averaged over the baseline.
 
     A leaf counts if the features that only x satisfies are present and those that only the reference satisfies are
-    absent. Value: a forest's probability, boosted trees' margin (log_odds with one row), or the prediction; raises
-    ShapelineError for others.
+    absent. Value: a forest's probability, boosted trees' margin (log_odds with one row) or, of more than two classes,
+    centred_logit, or the prediction; raises ShapelineError for others.
     """
 
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
@@ -406,11 +418,6 @@ def find_owners(where: str, fitted: Fitted, inputs: np.ndarray, rows: np.ndarray
 def refuse_unless_additive(where: str, game: Game, additive: str, estimator: Any) -> None:
     """Raise ShapelineError unless the contributions of this estimator's parts sum to the value of the game."""
     rows = 1 if game.reference.rows is None else len(game.reference.rows)
-    if additive == "margin" and len(estimator.classes_) != 2:
-        raise reject(
-            f"{where}: {game.value} of {len(estimator.classes_)} classes is not a sum over the parts of a "
-            f"{type(estimator).__name__}; {ALTERNATIVES}"
-        )
     if game.value != additive and not (additive == "margin" and game.value == "log_odds" and rows == 1):
         if additive == "margin" and game.value == "log_odds":
             raise reject(
@@ -428,18 +435,18 @@ def linear_shap(
 ) -> tuple[np.ndarray, int]:
     """Return sums of w_k (x_k - mean of x0_k) over the inputs k of a feature (Strumbelj & Kononenko 2014), (n, d).
 
-    Value: prediction, margin of two classes, or log_odds with one reference row; raises ShapelineError for others.
+    Value: prediction, margin of two classes, log_odds with one reference row, or centred_logit of more classes; raises
+    ShapelineError for others.
     """
 
     def explain(model: Fitted, rows: tuple[np.ndarray, np.ndarray], owners: np.ndarray, d: int, outputs: np.ndarray):
-        weights = np.asarray(getattr(model.last, "coef_", np.zeros((0, 0))), np.float64)
-        if weights.size != len(owners):
-            classes = len(getattr(model.last, "classes_", ()))
-            of = f" of {classes} classes" if classes > 2 else ""
-            raise reject(f"linear_shap: {type(model.last).__name__}{of} has no single weight per input; {ALTERNATIVES}")
-        refuse_unless_additive("linear_shap", game, "prediction" if model.outputs is None else "margin", model.last)
-        sign = 1.0 if model.outputs is None else 2.0 * outputs[:, None] - 1
-        parts = sign * weights.ravel() * (rows[0] - rows[1].mean(axis=0))
-        return parts @ (owners[:, None] == np.arange(d))
+        weights = np.atleast_2d(np.asarray(getattr(model.last, "coef_", np.zeros((0, 0))), np.float64))
+        groups = len(model.last.classes_) if model.outputs is not None and len(model.last.classes_) > 2 else 1
+        if weights.size != groups * len(owners):
+            each = "weight per class and input" if groups > 1 else "single weight per input"
+            raise reject(f"linear_shap: {type(model.last).__name__} has no {each}; {ALTERNATIVES}")
+        refuse_unless_additive("linear_shap", game, name_link(model.last), model.last)
+        chosen = _centre_logits(model.last, weights.reshape(groups, -1).T).T[outputs]
+        return (chosen * (rows[0] - rows[1].mean(axis=0))) @ (owners[:, None] == np.arange(d))
 
     return compose_shapley("linear_shap", game, inputs, targets, dataset, explain)

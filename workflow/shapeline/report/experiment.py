@@ -26,6 +26,7 @@ UNITS = {
     "expected_log_probability": "nats",
     "log_odds": "nats",
     "margin": "nats",
+    "centred_logit": "nats",
     "probability": "probability",
     "logit": "logits",
     "prediction": "units of the target",

@@ -527,16 +527,17 @@ def _choose_name(path: Path) -> str:
 def _list_tree_methods(model: str | None, regression: bool, classes: int) -> tuple[list[str], list[str]]:
     """Return the line of tree_shap, if it explains the model's trees, and the line of the value to which they sum."""
     value = _find_tree_value(model)
-    margin = value == "margin" and not regression
     lines = ["value: prediction"] * regression
-    if value is None or (margin and classes != 2):
+    if value is None:
         return [], lines
-    lines += ["value: margin    # log-odds, to which the trees sum"] * margin
+    if value != "probability" and not regression:
+        margin, centred = "margin    # log-odds", "centred_logit    # log-probability minus its mean over classes"
+        lines = [f"value: {margin if classes == 2 else centred}, to which the trees sum"]
     return ["tree_shap: {method: tree_shap}    # exact Shapley values, read from the trees"], lines
 
 
 def _find_tree_value(source: str | None) -> str | None:
-    """Return what the trees of a model's file sum to: probability, margin or prediction; None if unknown."""
+    """Return what the trees of a model's file sum to, as `tree_shap.find_value`; None if unknown."""
     kind = registry.find_kind(source, None)
     if kind in registry.BOOSTED:
         return "margin"
