@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from IPython.core.formatters import DisplayFormatter
+from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from scipy import stats
@@ -566,6 +567,16 @@ def test_plots_of_many_instances_have_the_conventions_of_shap(explained):
     shown = [tick.get_text() for tick in decks.get_xticklabels()]
     assert shown == [*[deck for deck in "CBA" if deck in set(explained.data["deck"][1:])], "missing"]
     assert decks.get_xlim()[1] > len(shown) - 1
+    waited = pd.to_timedelta([2, 10, 1, None, 3, 3], unit="D")  # in the order of time, not of their texts
+    data = explained.data.assign(age=waited, deck=pd.Timestamp("2026-02-28", tz="Europe/Berlin") + waited)
+    found = dataclasses.replace(explained, about=dataclasses.replace(explained.about, data=data))
+    for feature, start in (("age", 0), ("deck", date2num(np.datetime64("2026-02-28")))):
+        (axes,) = found.plot("dependence", feature=feature).axes
+        dots = axes.collections[-1].get_offsets().filled(np.nan)[:, 0]
+        np.testing.assert_allclose(dots - start, [2, 10, 1, np.nan, 3, 3])
+    assert axes.get_xlabel() == "deck (1 missing value not shown)"
+    legend = explained.plot("cohort", groups=[1, 2, None] * 2).axes[0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["1.0 (2)", "2.0 (2)", "missing (2)"]
     assert isinstance(explained.plot("cohort", groups="sex"), Figure) and isinstance(explained.plot("beeswarm"), Figure)
 
 

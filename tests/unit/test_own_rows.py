@@ -761,7 +761,9 @@ def test_containers_that_would_lose_something(inputs, line):
 
 def test_a_table_of_arrow_names_its_frame():
     arrow = pytest.importorskip("pyarrow")
-    with pytest.raises(ShapelineError, match=r"a Table is not a pandas data frame; give inputs.to_pandas\(\)"):
+    with pytest.raises(
+        ShapelineError, match=r"a Table of pyarrow is not a pandas data frame; give inputs.to_pandas\(\)"
+    ):
         shapeline.explain(lambda rows: np.ones(len(rows)), arrow.table({"a": [1, 2]}), "shapley")
 
 

@@ -184,7 +184,10 @@ def _unwrap(what: str, given: object) -> Any:
         )
     if hasattr(type(given), "columns") and (hasattr(given, "to_pandas") or hasattr(given, "collect")):
         remedy = f"{what}{'' if hasattr(given, 'to_pandas') else '.collect()'}.to_pandas()"
-        raise ShapelineError(f"explain: {what}: {name_type(given)} is not a pandas data frame; give {remedy}")
+        package = type(given).__module__.partition(".")[0].strip("_")
+        raise ShapelineError(
+            f"explain: {what}: a {type(given).__name__} of {package} is not a pandas data frame; give {remedy}"
+        )
     if hasattr(given, "toarray"):
         raise ShapelineError(f"explain: {what}: {name_type(given)} is sparse; give {what}.toarray()")
     if hasattr(given, "weights") and hasattr(given, "data"):  # the result of shap.kmeans

@@ -135,7 +135,8 @@ def _draw_cohorts(explanation, groups=None):
     if len(groups) not in (count, len(explanation)):
         raise ShapelineError(f"plot: groups: {len(groups)} for {count} instances; give one per instance")
     groups = groups.to_numpy(object)[numbers] if len(groups) == count else groups
-    codes, cohorts = pd.factorize(pd.Series(groups).map(str), sort=True)
+    groups = pd.Series(groups, dtype=object)
+    codes, cohorts = pd.factorize(groups.map(str).where(groups.notna(), "missing"), sort=True)
     if not 1 < len(cohorts) <= MAX_COHORTS:
         raise ShapelineError(
             f"plot: 'cohort' compares 2 to {MAX_COHORTS} groups, and these instances have {len(cohorts)}; give other "

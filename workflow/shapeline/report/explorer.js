@@ -260,7 +260,8 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
       const text = (value) => places === null || value === null ? format(value)
         : value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places }).replace("-", "−");
       const shown = text(score).replace(/^−(?=[0.]+$)/, "");
-      return (score > 0 && /[1-9]/.test(shown) ? "+" : "") + shown + (state.intervals && within ? ` ± ${text(within)}` : "");
+      const half = /[1-9]/.test(text(within || 0)) ? text(within) : format(within);  // "± 0.000" would read as exact
+      return (score > 0 && /[1-9]/.test(shown) ? "+" : "") + shown + (state.intervals && within ? ` ± ${half}` : "");
     }
 
     // ------------------------------------------------------------------------------------------- bars, waterfall

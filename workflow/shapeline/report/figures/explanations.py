@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 
+from shapeline.errors import format_count
 from shapeline.report.colours import AGAINST, EXACT, FOR, INK, LEVELS, MIDDLE, NAMES, PALE, PALETTES, signs, tint
 from shapeline.report.elements import (
     HTML,
@@ -196,17 +198,29 @@ def dependence(
     """Return the scores (n,) of a feature against its values (n,), with 95 % intervals half (n,) where known."""
     drawing = Figure(figsize=(0.62 * WIDTH, 4.2), layout="constrained")
     axes = drawing.subplots()
-    numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    indices = values.astype(float).to_numpy() if numeric else _place_categories(axes, values)
+    indices, unit = _place_values(axes, values)
     if half is not None:
         axes.errorbar(indices, scores, yerr=np.nan_to_num(half), fmt="none", ecolor=PALE, elinewidth=1, zorder=1)
     axes.scatter(indices, scores, s=16, color=FOR, linewidths=0, zorder=2)
     axes.axhline(0, color=INK, linewidth=0.8)
     missing = int(np.isnan(indices).sum())
-    remark = f" ({number(missing)} missing values are not shown)" if missing else ""
-    axes.set(xlabel=f"{shorten(name)}{remark}", ylabel=across)
+    remark = f" ({format_count(missing, 'missing value')} not shown)" if missing else ""
+    axes.set(xlabel=f"{shorten(name)}{unit}{remark}", ylabel=across)
     axes.set_title(_describe_dots(scores, numbers) + (", with its 95 % interval" if half is not None else ""))
     return drawing
+
+
+def _place_values(axes: Axes, values: pd.Series) -> tuple[np.ndarray, str]:
+    """Return an x position per instance, NaN where a number or date is missing, and the unit of the axis."""
+    if pd.api.types.is_datetime64_any_dtype(values):
+        axes.xaxis_date()
+        axes.tick_params(axis="x", rotation=30)
+        return date2num(values.dt.tz_localize(None).to_numpy("datetime64[us]")), ""
+    if pd.api.types.is_timedelta64_dtype(values):
+        return (values / pd.Timedelta(days=1)).to_numpy(float), " (days)"
+    if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+        return values.astype(float).to_numpy(), ""
+    return _place_categories(axes, values), ""
 
 
 def _place_categories(axes: Axes, values: pd.Series) -> np.ndarray:
