@@ -347,7 +347,7 @@ class Hazard:
         (RandomForestClassifier(2).fit(X, several(X)), r"2 labels a row; give one of them, as lambda rows: model"),
         (MultiOutputClassifier(LogisticRegression()).fit(X, np.c_[Y, Y > 0]), "gives 2 labels a row"),
         (ClassifierChain(LogisticRegression()).fit(X, np.c_[Y > 0, Y > 1]), r"\(of a ClassifierChain \[:, 0\]\)"),
-        (LinearRegression().fit(X, X[:, :2]), r"lambda rows: np.asarray\(model.predict\(rows\)\)\[:, 0\] of several"),
+        (LinearRegression().fit(X, X[:, :2]), r"one output at a time, as by lambda rows: model.predict\(rows\)\["),
         (Hazard(), r"a Hazard has no method predict; give another of its methods \(predict_median, predict_partial\)"),
         (InferenceSession(), r"lambda rows: model.run\(None, \{model.get_inputs\(\)\[0\].name: rows"),
         (
@@ -464,7 +464,9 @@ WRITTEN = {
     "texts": pd.array([" padded ", "b", "c"] * 8, dtype="str"),
 }
 TYPED = {
-    name: values for name, values in KINDS.items() if name not in ("true and one", "two kinds of missing", "intervals")
+    name: values
+    for name, values in KINDS.items()
+    if name not in ("true and one", "two kinds of missing", "intervals", "decimals")  # which are read as numbers
 }
 
 

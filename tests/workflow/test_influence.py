@@ -71,5 +71,5 @@ def test_labelled_points_are_scored_without_a_model_and_shown(fresh):
     changed["experiments"]["cancer"]["methods"]["parzen"]["sigma"] = 100.0
     fresh.configure(changed)
     told = fresh.snakemake("-n", check=False).stderr
-    assert "no true record" in told and "scores/random" not in told
+    assert "has no record" in told and "scores/random" not in told
     assert "scores/parzen/0-of-1.parquet" in told and "scores/mim/0-of-1.parquet" in told  # other settings, other code

@@ -273,6 +273,7 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
     built = "architecture: mlp" if plain else f"source: {_quote(_choose_name(path) + '.skops')}"
     exact = features.shape[1] <= (MAX_EXACT_OF_MODEL if model else MAX_EXACT)
     trees, value = _list_tree_methods(model, regression, classes)
+    rows = min(16, len(features) // 2)  # no more than there are training rows
     gradients = list_gradient_methods(model) if model or plain else []
     lines = ["source: table_file", *file]
     if index := table_file.index_names(path):
@@ -292,7 +293,11 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
         _set_keys([*lines, *["task: regression"] * regression], keys),
         [TREES] * (not plain and not model),
         _format_source(model) if model else built,
-        ["features: {kind: column}", "reference: {kind: background, rows: 16}    # baseline: training rows", *value],
+        [
+            "features: {kind: column}",
+            f"reference: {{kind: background, rows: {rows}}}    # baseline: training rows",
+            *value,
+        ],
         [*[EXACT] * exact, *trees, *gradients],
         ["log_odds: {}"] * (not regression) + ["error: {reference: exact}"] * exact,
     )
@@ -566,10 +571,11 @@ def _find_target(table) -> str:
 
 
 def _is_regression(values) -> bool:
-    """Return whether a target holds numbers that are not classes: many, or fractions."""
+    """Return whether a target holds numbers that are not classes: many, also beside few rows, or fractions."""
     if values.dtype.kind not in "iuf":
         return False
-    return bool(values.nunique() > MAX_CLASSES or (values.dropna() % 1 != 0).any())
+    most = min(MAX_CLASSES, max(2, len(values) // 2))
+    return bool(values.nunique() > most or (values.dropna() % 1 != 0).any())
 
 
 def _format_csv_keys(form: CsvFormat) -> list[str]:

@@ -10,7 +10,7 @@ from shapeline.config.derived import canonical, find_budget, find_feature_shape,
 from shapeline.config.types import Config, Experiment
 from shapeline.datasets.registry import SOURCES, adapt_to_task, remote_files
 from shapeline.datasets.sources import expand
-from shapeline.errors import ShapelineError, ShapelineErrors
+from shapeline.errors import ShapelineError, ShapelineErrors, format_count
 from shapeline.files import read_document
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import METHODS
@@ -326,9 +326,9 @@ def check_records(config: Config) -> None:
     if stale:
         there = [path for path in _list_dependents(config, set(stale)) if os.path.exists(path)]
         raise ShapelineErrors(
-            f".snakemake: there is no true record of {len(stale)} output(s) that were made with other settings, "
-            f"or by other code, than are here now: {', '.join(stale)}; remake them and what depends on them with:\n"
-            f"  rm {' '.join(dict.fromkeys([*stale, *there]))} && snakemake --cores all"
+            f".snakemake: has no record of {format_count(len(stale), 'file')} made with other settings or code: "
+            f"{', '.join(stale)}; remove what depends on them too, and run the same command again:\n"
+            f"  rm {' '.join(dict.fromkeys([*stale, *there]))}"
         )
 
 
