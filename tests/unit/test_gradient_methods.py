@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import shapeline
 from shapeline.config import validation
 from shapeline.errors import NO_RULE, MethodFailure, ShapelineError
 from shapeline.games import features as feature_kinds
@@ -167,6 +169,23 @@ def test_deep_lift_takes_modules_that_are_used_twice_or_work_in_place_and_leaves
     _, _, said = torch_gradients.deep_lift(model, 3 * ROWS, np.array([0, 1, 2]), COLUMNS, reference)
     assert said["completeness_gap"].max() < 1e-4
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.module.modules())
+
+
+@pytest.mark.parametrize("method", ["gp_shapley", "integrated_gradients", "deep_lift", "grad_cam"])
+def test_threads_explain_one_network_that_is_in_training_mode(method):
+    """None may leave evaluation mode while another evaluates, nor see another's hooks; convolutions work in place."""
+    layers = nn.Conv2d(1, 4, 3), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Conv2d(4, 4, 3), nn.ReLU(inplace=True)
+    net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(64, 3)).train()
+
+    def explain(number: int) -> np.ndarray:
+        return shapeline.explain(net, IMAGES[number % 5 :][:3], background=IMAGES, method=method, budget=2).scores
+
+    alone = [explain(number) for number in range(5)]
+    with ThreadPoolExecutor(5) as pool:
+        for number, scores in enumerate(pool.map(explain, range(20))):
+            np.testing.assert_allclose(scores, alone[number % 5], atol=1e-6)
+    assert all(part.training for part in net.modules())
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in net.modules())
 
 
 def test_deep_lift_of_what_is_no_module_shows_in_the_gap():

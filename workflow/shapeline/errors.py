@@ -16,11 +16,11 @@ PREFACES = ("in user code:", "Exception encountered when calling", "Graph execut
 NO_RULE = "scores do not sum to the prediction minus the base value: an operation of the network has no rule"
 # Packages of each extra, which an installation may lack.
 EXTRAS = {
-    "torch": ("torch", "captum", "onnx", "onnxruntime", "safetensors"),
+    "torch": ("torch", "onnx", "onnxruntime", "safetensors"),
     "tensorflow": ("tensorflow", "keras"),
     "text": ("transformers", "tokenizers"),
     "workflow": ("snakemake", "papermill", "mistune", "filelock", "yaml", "skops", "skimage"),
-    "peers": ("shap", "lime", "shapiq"),
+    "peers": ("shap", "lime", "shapiq", "captum"),
     "boosted": ("lightgbm", "xgboost", "catboost"),
     "mlflow": ("mlflow",),
 }

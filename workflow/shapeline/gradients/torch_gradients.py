@@ -7,10 +7,10 @@ non-linear module is the straight line through its two values. The rules are imp
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from threading import get_ident
 
 import numpy as np
 import torch
-from captum.attr import LayerGradCam
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
@@ -109,10 +109,6 @@ saliency, gradient_x_input, gradient_x_difference, integrated_gradients, expecte
 )
 
 
-# Messages of captum for a layer that is never called, and of torch for one whose maps do not reach the output.
-UNUSED_MESSAGES = ("did not obtain any outputs", "not have been used in the graph")
-
-
 @halve_on_memory_error
 def grad_cam(
     game: Game, inputs: np.ndarray, targets: np.ndarray, layer: str | None = None, signed: bool = False
@@ -137,22 +133,47 @@ def grad_cam(
 
         return score_maps(game, inputs, compute_maps, signed), 1
     layer = check_layer(model, inputs, layer, modules, convolutions)
-    with differentiable(model.module):
-        cam = LayerGradCam(build_log_probs(model, tokens=False), modules[layer])
 
-        def compute_maps(part: slice) -> np.ndarray:
-            x, target = embed(model, inputs[part], False), tensor(model, targets[part]).long()
-            try:
-                weighted = cam.attribute(x, target)
-            except (AssertionError, RuntimeError) as error:
-                if not any(words in str(error) for words in UNUSED_MESSAGES):
-                    raise
-                raise describe_missing_map(model, layer, convolutions) from error
-            if not isinstance(weighted, torch.Tensor) or weighted.ndim != 4:
-                raise describe_missing_map(model, layer, convolutions)
-            return weighted.detach()[:, 0].cpu().numpy()
+    def compute_maps(part: slice) -> np.ndarray:
+        x, target = embed(model, inputs[part], False), tensor(model, targets[part]).long()
+        *_, (maps, slope) = (x, None), *differentiate_layers(model, x, target, [modules[layer]])
+        if slope is None or maps.ndim != 4:
+            raise describe_missing_map(model, layer, convolutions)
+        return (slope.mean((2, 3), keepdim=True) * maps).sum(1).detach().cpu().numpy()
 
-        return score_maps(game, inputs, compute_maps, signed), 1
+    return score_maps(game, inputs, compute_maps, signed), 1
+
+
+def differentiate_layers(
+    model: Classifier, x: torch.Tensor, target: torch.Tensor, parts: Sequence[nn.Module]
+) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+    """Return the tensors that calls of these modules return, in order, with ∂ log p_target / ∂tensor or None."""
+    recorded = []
+
+    def record(_: nn.Module, __: tuple, output: torch.Tensor) -> torch.Tensor | None:
+        if not isinstance(output, torch.Tensor) or not output.requires_grad:
+            return None
+        recorded.append(output)
+        return output.clone()  # what follows may change it in place
+
+    with differentiable(model.module), contextlib.ExitStack() as hooks:
+        for part in parts:
+            _hook(hooks, part, record)
+        log_p = build_log_probs(model, tokens=False)(x.requires_grad_()).gather(1, target[:, None]).sum()
+        slopes = torch.autograd.grad(log_p, recorded, allow_unused=True) if recorded else ()
+    return list(zip(recorded, slopes, strict=True))
+
+
+def _hook(hooks: contextlib.ExitStack, part: nn.Module, after: Callable, before: Callable | None = None) -> None:
+    """Call functions around the module's forward pass in this thread, as others may evaluate the same network."""
+    own = get_ident()
+
+    def limit(function: Callable) -> Callable:
+        return lambda *given: function(*given) if get_ident() == own else None
+
+    if before:
+        hooks.enter_context(part.register_forward_pre_hook(limit(before)))
+    hooks.enter_context(part.register_forward_hook(limit(after)))
 
 
 NORMS = (nn.LayerNorm, nn.RMSNorm)
@@ -182,15 +203,9 @@ def compute_token_maps(
     Of the last called layer whose patch tokens the class depends on; special tokens come first. Raises
     MethodFailure where the last tokens are not on the grid.
     """
-    modules, recorded = dict(unwrap(model.module).named_modules()), []
+    modules = dict(unwrap(model.module).named_modules())
     patches = grid[0] * grid[1]
-    with contextlib.ExitStack() as hooks, differentiable(model.module):
-        for layer in layers:
-            hooks.enter_context(modules[layer].register_forward_hook(lambda _, given, out: recorded.append(out)))
-        log_p = build_log_probs(model, tokens=False)(x.requires_grad_()).gather(1, target[:, None]).sum()
-        outputs = [out for out in recorded if isinstance(out, torch.Tensor) and out.requires_grad]
-        slopes = torch.autograd.grad(log_p, outputs, allow_unused=True)
-    for tokens, slope in zip(outputs[::-1], slopes[::-1], strict=True):
+    for tokens, slope in differentiate_layers(model, x, target, [modules[layer] for layer in layers])[::-1]:
         if slope is None or tokens.ndim != 3 or tokens.shape[1] <= MAX_POOLED:
             continue
         special = tokens.shape[1] - patches
@@ -289,7 +304,7 @@ def _fuse_activations(module: torch.nn.Module) -> Iterator[None]:
     parts = [part for part in module.modules() if type(part).__module__ == "transformers.activations"]
     with contextlib.ExitStack() as hooks:
         for part in parts:
-            hooks.enter_context(part.register_forward_hook(lambda _, given, made: _pass_relevance(given[0], made)))
+            _hook(hooks, part, lambda _, given, made: _pass_relevance(given[0], made))
         yield
 
 
@@ -421,8 +436,7 @@ def _straighten(module: nn.Module) -> Iterator[None]:
     parts = [part for part in module.modules() if isinstance(part, (*ELEMENTWISE, *POOLS))]
     with contextlib.ExitStack() as hooks:
         for part in parts:
-            hooks.enter_context(part.register_forward_pre_hook(before))
-            hooks.enter_context(part.register_forward_hook(after))
+            _hook(hooks, part, after, before)
         yield
 
 

@@ -27,6 +27,7 @@ from shapeline.memory import is_out_of_memory
 from shapeline.models.classifier import check_outputs
 from shapeline.models.onnx_graph import Refused, check_size
 from shapeline.models.torch_image_models import cifar_cnn, crosses_cnn, resnet18  # noqa: F401 (found here by name)
+from shapeline.threads import LOCK
 
 # Size of the inputs of one pass without gradients; activations take tens of times as much. On a CPU a small size halves
 # the time of large images.
@@ -287,15 +288,11 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 
     Convolutions keep full float32 on a GPU: with TF32 the outputs would change by 1e-3 with the batch size.
     """
-    in_training = [part for part in module.modules() if part.training]
-    with contextlib.suppress(NotImplementedError):  # an exported program has one mode
-        module.eval()
-    try:
+    with set_inside([(part, "training", False) for part in module.modules()]):
+        with contextlib.suppress(NotImplementedError):  # an exported program has one mode
+            module.eval()
         with torch.inference_mode(), set_inside(_float32_convolutions()), set_inside(_DETERMINISTIC_CUDNN):
             yield
-    finally:
-        for part in in_training:
-            part.training = True
 
 
 Attributes = Sequence[tuple[Any, str, Any]]  # owner, name and value
@@ -321,17 +318,28 @@ _DETERMINISTIC_CUDNN: Attributes = [
 ]
 
 
+# By owner and name of an attribute: the blocks that set it, in all threads, and its value outside them.
+_CHANGED: dict[tuple[int, str], tuple[int, Any]] = {}
+
+
 @contextlib.contextmanager
 def set_inside(attributes: Attributes) -> Iterator[None]:
-    """Set attributes inside the block."""
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in attributes]
-    try:
+    """Set attributes inside the block. Of simultaneous blocks of threads, the last restores what the first found."""
+    with LOCK:
         for owner, name, value in attributes:
+            count, before = _CHANGED.get((id(owner), name)) or (0, getattr(owner, name))
+            _CHANGED[id(owner), name] = count + 1, before
             setattr(owner, name, value)
+    try:
         yield
     finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)
+        with LOCK:
+            for owner, name, _ in attributes:
+                count, before = _CHANGED.pop((id(owner), name))
+                if count > 1:
+                    _CHANGED[id(owner), name] = count - 1, before
+                else:
+                    setattr(owner, name, before)
 
 
 @contextlib.contextmanager
