@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from shapeline import threads as thread_counts
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import calibration, execution, game, numpy_backend, torch_backend, torch_execution
 from shapeline.games.execution import ExecutionBackend, mask_rows, select_traced_rows
@@ -512,6 +513,14 @@ def test_calibration_takes_as_much_memory_on_a_quick_machine(framework, side, la
     assert framework == "function" or expanded == [1, largest]  # once for all forms
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     assert largest <= execution.limit_trial_rows(math.prod(shape), "cpu") // 4 < 2 * largest
+
+
+@pytest.mark.parametrize(
+    ("variable", "count"), [("3", 3), ("4,2", 4), (" 2 ", 2), ("", None), ("0", None), ("x", None)]
+)
+def test_the_number_of_threads_is_read_as_openmp_does(variable, count, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    assert thread_counts.count_allowed() == (count or thread_counts.count_processors())
 
 
 @pytest.mark.parametrize("threads", [1, 4])

@@ -21,7 +21,13 @@ def count_processors() -> int:
 
 def count_allowed() -> int:
     """Return the number of threads that the process may use: OMP_NUM_THREADS, or its processors."""
-    return int(os.environ.get("OMP_NUM_THREADS") or 0) or count_processors()
+    return read_threads("OMP_NUM_THREADS") or count_processors()
+
+
+def read_threads(variable: str) -> int:
+    """Return the first number of an environment variable, as of "4,2" for nested loops; 0 if it is no number."""
+    first = os.environ.get(variable, "").split(",")[0].strip()
+    return int(first) if first.isdecimal() else 0
 
 
 def run_tasks(run: Callable[[Any], Result], tasks: Sequence, threads: int) -> Iterable[Result]:

@@ -26,7 +26,7 @@ from shapeline.errors import ShapelineError, first_line, name_type
 from shapeline.models.adapters import check_n_outputs, find_order
 from shapeline.models.classifier import PREPARED, avoid_triton_crash, check_outputs
 from shapeline.models.onnx_graph import FILE, Refused, check_size
-from shapeline.threads import count_processors
+from shapeline.threads import count_processors, read_threads
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -67,7 +67,7 @@ if keras.config.backend() != "tensorflow":
 
 def threads() -> int:
     """Return the number of threads of an operation: the job's, else the processor's."""
-    given = tf.config.threading.get_intra_op_parallelism_threads() or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0))
+    given = tf.config.threading.get_intra_op_parallelism_threads() or read_threads("TF_NUM_INTRAOP_THREADS")
     return given or count_processors()
 
 

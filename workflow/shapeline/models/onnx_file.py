@@ -1,7 +1,6 @@
 """A model in an .onnx file, run by ONNX Runtime: inputs of rows or of columns; class scores or predictions."""
 
 import logging
-import os
 import re
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.models.adapters import ORDERS, check_n_outputs, find_order, order_classes, refuse_categories
 from shapeline.models.classifier import OUTPUT_TOLERANCE, ROUNDING, ModelFailure, call, classify_outputs
 from shapeline.models.onnx_graph import Refused, open_session
+from shapeline.threads import count_allowed
 
 log = logging.getLogger(__name__)
 
@@ -163,12 +163,13 @@ def read_input(source: str, content: bytes) -> tuple[tuple[int | str | None, ...
 def _open_session(source: str, content: bytes):
     if not is_installed("onnxruntime"):
         raise ShapelineError(f"models: {source}: it cannot be read: {describe_missing('onnxruntime')}")
-    threads = int(os.environ.get("OMP_NUM_THREADS") or 0)
     try:
         # For a model in memory ONNX Runtime searches external weights in the working directory; their edits would go
         # unnoticed and no result would store them. In an empty folder it finds none.
         with tempfile.TemporaryDirectory() as empty:
-            return open_session(content, threads, {"session.model_external_initializers_file_folder_path": empty})
+            return open_session(
+                content, count_allowed(), {"session.model_external_initializers_file_folder_path": empty}
+            )
     except Refused as error:
         inside = "save its weights inside, by external_data=False"
         remedy = inside if "external" in str(error).lower() else "export it again"
