@@ -123,6 +123,10 @@ def test_a_failed_job_has_its_cause_in_one_line_and_its_log(shown):
     fail(4, "render_report", "returned non-zero exit status 127", "4.log")
     of_cluster = "SLURM-job '7' failed,\nSLURM status is: 'CANCELLED'. For further error details see the log."
     fail(5, "render_report", "", "5.log", rule_msg=of_cluster)
+    refused = (
+        "SLURM sbatch failed. The error message was 'sbatch: error: no\npartition'. sbatch call: sbatch --parsable ..."
+    )
+    fail(6, "render_report", "", "1.log", rule_msg=refused)
     shown.event(None, "Exiting because a job execution failed. Look above", logging.ERROR)
     shown.event("error", "WorkflowError:\nAt least one job did not complete successfully.", logging.ERROR)
     assert shown.lines()[1:] == [
@@ -139,6 +143,7 @@ def test_a_failed_job_has_its_cause_in_one_line_and_its_log(shown):
         "  its log: 4.log",
         "[render_report] error: SLURM-job '7' failed, SLURM status is: 'CANCELLED'.",
         "  its log: 5.log",
+        "[render_report] error: SLURM sbatch failed. The error message was 'sbatch: error: no partition'",
         "3 of 3 jobs are not done; fix the cause, then run the same command",
     ]
 

@@ -31,6 +31,7 @@ SHOWN = ("Nothing to be done", "Will exit after", "Trying to restart", "Reasons:
 HIDDEN = ("At least one job did not complete", "shared filesystem")
 NO_RULE = re.compile(r"No rule to produce (.+?) \(if you use")
 EXIT = re.compile(r"died with <Signals\.(\w+)|exit status (\d+)")
+SUBMISSION = ". sbatch call:"  # after the cause in the Slurm executor's message
 STOPPED = "stopped; the same command resumes"
 FAILED = "Exiting because a job execution failed"
 
@@ -137,6 +138,10 @@ class LogHandler(LogHandlerBase):
         job = self.running.pop(record.jobid, None)
         exit_ = self.exits.pop(record.thread, "failed")
         if self.stopping or "SIGINT" in exit_:
+            return
+        refused, call, _ = (record.rule_msg or "").partition(SUBMISSION)
+        if call:  # a job that was not submitted has no log, or one of an earlier run
+            self.write_line(f"[{job.name if job else record.rule_name}] error: {' '.join(refused.split())}")
             return
         cause = find_cause(record.log)
         lines = [] if cause else read_last_lines(record.log)
