@@ -1,6 +1,7 @@
 """The command `shapeline`: configurations that are valid, and the Snakemake command that it prints and runs."""
 
 import dataclasses
+import errno
 import importlib.util
 import json
 import os
@@ -392,7 +393,10 @@ def test_the_command_that_is_run_is_printed(root, tmp_path, monkeypatch, capsys)
     assert printed[0].endswith("&& snakemake digits --cores 2 --dry-run")
     [((words,), more)] = called
     assert words == [sys.executable, "-m", "snakemake", "digits", "--cores", "2", "--dry-run"]
-    assert more["cwd"] == root
+    assert more["cwd"] == root and more["env"] == os.environ
+    monkeypatch.setattr(os, "access", lambda folder, mode: False)
+    assert command.main(["run"]) == 3 and "the caches of this run are temporary" in capsys.readouterr().err
+    assert "XDG_CACHE_HOME" in called.pop()[1]["env"]
     assert command.main(["run", "digits", "-n", "--", "--keep-going", "--forcerun", "attribute"]) == 3
     assert called[1][0][0][3:] == [
         *("digits", "--keep-going", "--forcerun", "attribute", "--cores", "all", "--dry-run")
@@ -442,6 +446,19 @@ def test_a_reader_that_has_enough_lines_ends_the_command(tmp_path, monkeypatch):
     with os.fdopen(writing, "w") as pipe:
         monkeypatch.setattr(sys, "stdout", pipe)
         assert command.main(["prune", "--dry-run"]) == 1
+
+
+@pytest.mark.parametrize(("number", "remedy"), [(errno.EACCES, "check its permissions"), (errno.ENOSPC, "free disk")])
+def test_a_file_that_the_system_refuses_is_one_line(number, remedy, tmp_path, monkeypatch, capsys):
+    def refuse(path, *given, **more):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(init_config, "build_configuration", lambda *given: "run: []")
+    monkeypatch.setattr(Path, "write_text", refuse)
+    assert command.main(["init", "rows.csv"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"shapeline: shapeline.yaml: {os.strerror(number)}; {remedy}") and said.count("\n") == 1
 
 
 def test_the_version_is_printed(capsys):

@@ -182,6 +182,7 @@ def test_a_disk_too_small_and_a_folder_that_cannot_be_written(place, paper, monk
     small = "the disk is too small: data/raw and data/prepared and results: about 3."
     assert any(problem.startswith(small) for problem in problems)
     assert ". cannot be written, and data/raw has to be" in problems
+    assert f"{place}: cannot be written; run in a folder that you can write" in problems
 
 
 def test_a_dataset_larger_than_memory(place, paper, monkeypatch):

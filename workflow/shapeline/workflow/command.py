@@ -7,15 +7,17 @@
 
 import argparse
 import contextlib
+import errno
 import importlib
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import webbrowser
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,9 @@ from shapeline.fork_server import server as fork_server
 from shapeline.workflow import init_config, job_environment, jobs, messages, runs
 from shapeline.workflow.job_code import find_root
 
+# What to do where the system refuses a file.
+REFUSALS = dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "check its permissions, or use another folder")
+REFUSALS |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free disk space")
 CONFIG = "shapeline.yaml"  # what init writes, and run and doctor read where it is there
 
 
@@ -51,6 +56,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except BrokenPipeError:  # the reader has enough lines, as head has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python's exit flushes what is left
+        return 1
+    except OSError as error:
+        if error.filename is None or error.errno not in REFUSALS:
+            raise
+        print(f"shapeline: {error.filename}: {error.strerror}; {REFUSALS[error.errno]}", file=sys.stderr)
         return 1
 
 
@@ -213,7 +223,22 @@ def _run(parsed: argparse.Namespace) -> int:
     words += ["--dry-run"] if parsed.dry_run else []
     words += ["--configfile", *map(str, named)] if named else []
     print(f"cd {shlex.quote(str(folder))} && {shlex.join(words)}", flush=True)
-    return subprocess.run([sys.executable, "-m", *words], cwd=folder, check=False).returncode
+    with _open_cache() as variables:
+        environment = os.environ | variables
+        return subprocess.run([sys.executable, "-m", *words], cwd=folder, env=environment, check=False).returncode
+
+
+@contextlib.contextmanager
+def _open_cache() -> Iterator[dict[str, str]]:
+    """Yield the variable of a temporary folder of caches where the user's, which Snakemake needs, cannot be written."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")).absolute()
+    existing = next(path for path in (cache / "snakemake", cache, *cache.parents) if path.exists())
+    if os.access(existing, os.W_OK):
+        yield {}
+        return
+    print(f"{existing}: cannot be written; the caches of this run are temporary", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        yield {"XDG_CACHE_HOME": folder}
 
 
 def _load(parsed: argparse.Namespace) -> Config:

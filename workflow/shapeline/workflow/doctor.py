@@ -175,6 +175,8 @@ def _find_difference(file: RemoteFile, path: Path) -> str:
 def report_space(config: Config) -> Iterator[tuple[str, str]]:
     """Compare free disk with the size of the results, per disk, and memory with the largest dataset."""
     disks: dict[int, list] = {}
+    if not os.access(".", os.W_OK):
+        yield ". cannot be written", f"{Path.cwd()}: cannot be written; run in a folder that you can write"
     for folder, needed in _count_missing_bytes(config).items():
         existing = next(path for path in (Path(folder), *Path(folder).parents) if path.exists())
         disk = disks.setdefault(os.stat(existing).st_dev, [existing, [], 0.0])
@@ -205,7 +207,8 @@ def _count_missing_bytes(config: Config) -> dict[str, float]:
     pages = [name for name in config.run if not os.path.exists(f"{config.results}/reports/{name}.html")]
     return {
         "data/raw": sum(file.size or file.about for _, file, path in files.values() if not os.path.exists(path)),
-        "data/prepared": sum(messages.estimate_prepared_bytes(config, name) for name in lacking),
+        # At least a byte of a dataset of unknown size, because the folder has to be writable.
+        "data/prepared": sum(max(messages.estimate_prepared_bytes(config, name), 1.0) for name in lacking),
         config.results: sum(messages.size_results(config, name) for name in pages) + trained * messages.MODEL_BYTES,
     }
 
