@@ -613,6 +613,8 @@ def test_a_table_experiment_shows_named_features(table_results):
 def test_missing_metrics_take_one_line(results):
     bare = without(results, "log_odds", "error")
     assert common.masking_section(bare).data.count("<p") == 1 and "log_odds" in common.masking_section(bare).data
+    of_numbers = dataclasses.replace(bare, dataset_card={**bare.dataset_card, "task": "regression"})
+    assert "and this is a regression" in common.masking_section(of_numbers).data
     assert "“error” was not computed" in common.error_section(bare).data
     assert tables.cost(without(results, "cost"))["ms per instance"][0] == formatting.number(
         1000 * (0.0004 + 5e-6 * 2**16)

@@ -327,7 +327,8 @@ def label_log_axis(axis: Axis) -> None:
     if high >= 1000 * low:
         axis.minorticks_off()  # they are slow to draw
         return
-    axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]) if high < 10 * low else LogLocator(subs=(1, 2, 5)))
+    subs = (1,) if axis.axis_name == "x" and high >= 200 * low else (1, 2, 5)  # long labels beside each other
+    axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]) if high < 10 * low else LogLocator(subs=subs))
     axis.set_major_formatter("{x:,g}")
     axis.set_minor_formatter(NullFormatter())
 

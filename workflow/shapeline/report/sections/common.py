@@ -153,7 +153,9 @@ def masking_section(results: Results) -> HTML:
     """Return deletion and insertion curves, AUCs and a table; one line where the metric is missing."""
     frame, drawn = results.metrics.get("log_odds"), assign_styles(results)
     if frame is None or frame.empty:
-        return join_parts(heading("Deletion and insertion"), missing("log_odds"))
+        of_regression = note("Not available: the metric “log_odds” is of classes, and this is a regression.")
+        is_regression = results.dataset_card.get("task") == "regression"
+        return join_parts(heading("Deletion and insertion"), of_regression if is_regression else missing("log_odds"))
     has_bands = sum(entry in set(frame["method"]) for entry in results.entries) <= MAX_BANDS
     bands = "bands are 95 % intervals" if has_bands else "the panels below have the intervals"
     return join_parts(
