@@ -6,6 +6,7 @@ import os
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import numpy as np
@@ -276,6 +277,14 @@ def test_calls_at_the_same_time_share_a_cache(tmp_path):
     assert len(pd.read_parquet(file)) > 45 and running.exists() and not ended.exists()
     with pytest.raises(ShapelineError, match="another process has written values of another game"):
         call(table_game(9, seed=1), 2)
+
+
+def test_threads_that_share_a_cache_lose_no_value(tmp_path):
+    file, game = tmp_path / "values.parquet", Counted(table_game(9))
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda seed: shapeline.shapley_values(game, 9, 40, seed=seed, cache=file), range(12)))
+    assert len(pd.read_parquet(file)) == len(game.asked) > 150
+    assert os.listdir(tmp_path) == [file.name]
 
 
 def test_processes_and_batches_change_nothing(tmp_path):

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
     path = check_path("path", path)
     if path.is_dir():
         raise ShapelineError(f"{path}: is a folder; name a file")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    partial = path.with_name(f".{path.name}.{threading.get_native_id()}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for left_over in path.parent.glob(f".{path.name}.*.tmp"):
@@ -56,6 +57,19 @@ def atomic(path: str | Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):  # of a folder without permission, or a name of a file in place of a folder
             partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Let one thread or process at a time run the block for a folder, where its file system has locks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as opened:
+        with contextlib.suppress(ImportError, OSError):  # outside Unix there is no fcntl
+            import fcntl
+
+            opened.callback(os.close, descriptor := os.open(folder, os.O_RDONLY))
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # until it is closed
+        yield
 
 
 def read_document(path: str | Path) -> dict:

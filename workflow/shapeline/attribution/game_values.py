@@ -14,7 +14,7 @@ from shapeline import scores
 from shapeline.attribution.row_store import ADDRESS, Table
 from shapeline.designs.design import find_unique_rows
 from shapeline.errors import ShapelineError, first_line
-from shapeline.files import atomic
+from shapeline.files import atomic, lock_folder
 
 SLOW_SECONDS = 0.1  # values of evaluations that take longer are written before the next evaluation
 
@@ -157,16 +157,17 @@ class ValueFile:
         return keys.append(others[~known]), np.concatenate([values, table[~known]])
 
     def _write(self, keys: pd.Index, values: np.ndarray) -> None:
-        keys, values = self._join_others(keys, values)
         about = json.dumps({"n_players": self.n_players, "identity": self.identity})
-        starts = pa.array(np.arange(len(values) + 1) * values.shape[1], pa.int32())
-        columns = [pa.array(keys.tolist(), pa.string()), pa.ListArray.from_arrays(starts, values.ravel())]
-        table = pa.table(columns, schema=CACHE_SCHEMA.with_metadata({"shapeline": about}))
         self.unwritten = None
         try:
-            with atomic(self.path) as partial:
-                pq.write_table(table, partial, write_page_checksum=True)
-            self.stamp = self._read_stamp()
+            with lock_folder(self.path.parent):
+                keys, values = self._join_others(keys, values)
+                starts = pa.array(np.arange(len(values) + 1) * values.shape[1], pa.int32())
+                columns = [pa.array(keys.tolist(), pa.string()), pa.ListArray.from_arrays(starts, values.ravel())]
+                table = pa.table(columns, schema=CACHE_SCHEMA.with_metadata({"shapeline": about}))
+                with atomic(self.path) as partial:
+                    pq.write_table(table, partial, write_page_checksum=True)
+                self.stamp = self._read_stamp()
         except OSError as error:
             raise ShapelineError(f"{WHERE}: cache: {first_line(error)}; name a file that can be written") from error
 

@@ -307,7 +307,7 @@ MADE_FILES = re.compile(
     r"|\w+/values/\w+/[\w.-]+"  # of games, and of earlier versions
 )
 ROW_TABLE = re.compile(r"\.rows/\w+/([0-9a-f]{32})/[\w.-]+")
-PARTIAL = re.compile(r"\.(.+)\.\d+\.tmp")  # files.atomic: what a killed job left; Snakemake's lock says that none runs
+PARTIAL = re.compile(r"\.(.+?)(\.\d+){1,2}\.tmp")  # files.atomic: what a killed job left, as none runs then
 
 
 def find_stale(config: Config) -> list[str]:
