@@ -1,6 +1,6 @@
-"""Coverage of the intervals of `gp_shapley` under adaptive stopping.
+"""Coverage of the intervals of `gp_shapley`, or of another method, under adaptive stopping.
 
-    python -m benchmarks.stopping [--games NAME ...] [--instances N] [--samples N]
+    python -m benchmarks.stopping [--method NAME] [--games NAME ...] [--instances N] [--samples N]
 
 Each game is stopped at three targets: the median errors predicted at 6, 10 and 19 d. A line per game and target has the
 coverage of 95 % intervals, the predicted over the actual RMSE, and the evaluations (multiples of d), first where a
@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.accuracy_games import game, parser
-from shapeline.designs.gaussian_process import draw_pairs, read_out
+from shapeline.datasets.sources import resolve
+from shapeline.designs.gaussian_process import draw_pairs, read_stack
 from shapeline.designs.stopping import PredictedErrors, StoppingCriterion, predict_error
 from shapeline.methods.registry import METHODS
 from shapeline.statistics.accuracy import Game
@@ -23,31 +24,44 @@ AT_MOST = 32
 TARGETS = (6, 10, 19)  # multiples of d
 
 
-def rounds_of(played: Game, draw: int) -> tuple[list[int], np.ndarray, np.ndarray]:
+def rounds_of(played: Game, draw: int, name: str) -> tuple[list[int], np.ndarray, np.ndarray]:
     """Return evaluations, scores and standard errors (rounds, n, d) of each round of all instances, none stopped."""
-    rounds = [spent // 2 * 2 for spent in StoppingCriterion(AT_MOST).rounds(played.d)]
-    rounds = [spent for spent in rounds if spent < 0.8 * 2**played.d]
-    masks = np.array([draw_pairs(played.d, rounds[-1], 10_000 * draw + i) for i in range(len(played.exact))])
-    values = played.value(masks)
-    found = [read_out(masks[:, :spent], values[:, :spent]) for spent in rounds]
-    return rounds, np.array([one.scores for one in found]), np.array([one.standard_error for one in found])
+    method, d, n = METHODS[name], played.d, len(played.exact)
+    rounds = [spent // 2 * 2 for spent in StoppingCriterion(AT_MOST).rounds(d, method.first_round)]
+    rounds = [spent for spent in rounds if spent < 0.8 * 2**d]
+    if method.batch_estimator:
+        masks = np.array([draw_pairs(d, rounds[-1], 10_000 * draw + i) for i in range(n)])
+        values = played.value(masks)
+        found = [read_stack(masks[:, :spent], values[:, :spent]) for spent in rounds]
+    else:
+        design, estimate = (resolve(place).function for place in (method.nested_design, method.estimator))
+        found = []
+        for spent in rounds:
+            drawn = [design(d, spent, 10_000 * draw + i) for i in range(n)]
+            values = [played.value(np.repeat(one.masks[None], n, axis=0))[i] for i, one in enumerate(drawn)]
+            each = [estimate(one, value[None]) for one, value in zip(drawn, values, strict=True)]
+            found.append([np.concatenate(part) for part in zip(*each, strict=True)])
+    scores, standard_error = zip(*found, strict=True)
+    return rounds, np.array(scores), np.array(standard_error)
 
 
-def with_earlier(rounds: list[int], scores: np.ndarray, standard_error: np.ndarray) -> np.ndarray:
+def with_earlier(rounds: list[int], scores: np.ndarray, standard_error: np.ndarray, name: str) -> np.ndarray:
     """Return the standard errors (rounds, n, d) of the stopping rule."""
+    if METHODS[name].convergence_rate is None:
+        return standard_error
     _, n, d = scores.shape
-    earlier, rows = PredictedErrors(n, d, METHODS["gp_shapley"].convergence_rate), np.arange(n)
+    earlier, rows = PredictedErrors(n, d, METHODS[name].convergence_rate), np.arange(n)
     every = zip(rounds, scores, standard_error, strict=True)
     return np.array([earlier.widen(rows, np.full(n, spent), *one) for spent, *one in every])
 
 
-def stopped(played: Game, traces: list, own: bool, target: float) -> str:
+def stopped(played: Game, traces: list, own: bool, target: float, name: str) -> str:
     """Return coverage, predicted over actual RMSE and evaluations of all samples, stopped where they met the target."""
     wrong, said, spent = [], [], []
     for rounds, scores, alone, together in traces:
         standard_error = alone if own else together
         met = np.array([predict_error(one) <= target for one in standard_error])
-        early = slice(0, 0 if own else METHODS["gp_shapley"].min_rounds - 1)
+        early = slice(0, 0 if own else METHODS[name].min_rounds - 1)
         met[early] &= ~standard_error[early].any(axis=2)
         first = np.where(met.any(axis=0), met.argmax(axis=0), -1)
         spent += [rounds[place] for place in first]
@@ -62,20 +76,23 @@ def stopped(played: Game, traces: list, own: bool, target: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a line for each game and target."""
-    args = parser(__doc__, GAMES, instances=20, draws=3).parse_args(arguments)
+    options = parser(__doc__, GAMES, instances=20, draws=3)
+    able = [name for name, method in METHODS.items() if method.nested_design]
+    options.add_argument("--method", choices=able, default="gp_shapley")
+    args = options.parse_args(arguments)
     print(f"{'game':14s} {'target':>8s}  a round by itself         with the rounds before")
     for name in args.games:
         played = game(name, args.instances)
         traces = []
         for draw in range(args.draws):
-            trace = rounds_of(played, draw)
-            traces.append((*trace, with_earlier(*trace)))
+            trace = rounds_of(played, draw, args.method)
+            traces.append((*trace, with_earlier(*trace, args.method)))
         for times in TARGETS:
             place = int(np.searchsorted(traces[0][0], 0.95 * times * played.d))
             if place >= len(traces[0][0]):
                 continue
             target = float(np.median([predict_error(alone[place]) for _, _, alone, _ in traces]))
-            ways = "   ".join(stopped(played, traces, own, target) for own in (True, False))
+            ways = "   ".join(stopped(played, traces, own, target, args.method) for own in (True, False))
             print(f"{name:14s} {target:8.4f} {ways}", flush=True)
 
 

@@ -309,11 +309,16 @@ def test_parts_of_a_module_keep_their_own_mode():
     assert module.training and not any(part.training for part in frozen.modules())
 
 
-def test_an_exported_program_is_explained():
-    module, rows = nn.Sequential(nn.Linear(3, 2)), np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    shape = {0: torch.export.Dim("rows")}
-    exported = torch.export.export(module, (torch.from_numpy(rows),), dynamic_shapes=(shape,)).module()
-    found = shapeline.explain(exported, rows[:2], "shapley", background=rows)
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["exported", "frozen"])
+def test_an_exported_or_frozen_program_is_explained(kind):
+    module, rows = nn.Sequential(nn.Linear(3, 2)).eval(), np.random.default_rng(0).normal(size=(5, 3)).astype("f4")
+    if kind == "exported":
+        shape = {0: torch.export.Dim("rows")}
+        program = torch.export.export(module, (torch.from_numpy(rows),), dynamic_shapes=(shape,)).module()
+    else:
+        program = torch.jit.freeze(torch.jit.script(module))  # which has no mode
+    found = shapeline.explain(program, rows[:2], "shapley", background=rows)
     np.testing.assert_allclose(
         found.scores, shapeline.explain(module, rows[:2], "shapley", background=rows).scores, atol=1e-6
     )

@@ -288,7 +288,7 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 
     Convolutions keep full float32 on a GPU: with TF32 the outputs would change by 1e-3 with the batch size.
     """
-    with set_inside([(part, "training", False) for part in module.modules()]):
+    with set_inside([(part, "training", False) for part in module.modules() if hasattr(part, "training")]):
         with contextlib.suppress(NotImplementedError):  # an exported program has one mode
             module.eval()
         with torch.inference_mode(), set_inside(_float32_convolutions()), set_inside(_DETERMINISTIC_CUDNN):
@@ -402,7 +402,7 @@ class Wrapper(nn.Module):
 
     def __init__(self, network: nn.Module, setting: Any = None):
         super().__init__()
-        self.network, self.setting, self.training = network, setting, network.training
+        self.network, self.setting, self.training = network, setting, getattr(network, "training", False)
         self.__name__ = type(network).__name__
 
 
