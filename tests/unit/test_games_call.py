@@ -4,6 +4,9 @@ import collections
 import math
 import os
 import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 import pandas as pd
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -323,6 +327,27 @@ def test_a_game_that_cannot_be_sent_to_processes_is_one_line():
         shapeline.shapley_values(locked, 9, n_jobs=2)
     with pytest.raises(ShapelineError, match="a process that evaluated the game ended without an answer"):
         shapeline.shapley_values(lambda masks: os._exit(1) if masks.shape[1] else None, 9, n_jobs=2)
+
+
+KILLED = """
+import os, signal, time, shapeline
+main = os.getpid()
+def game(masks):
+    if os.getpid() != main:
+        os.write(1, f"{os.getpid()} ".encode())
+        os.kill(main, signal.SIGKILL)
+        time.sleep(300)
+    return masks.sum(axis=1)
+shapeline.shapley_values(game, 9, n_jobs=2)
+"""
+
+
+def test_processes_of_a_game_end_with_the_one_that_started_them(tmp_path):
+    with open(tmp_path / "written", "w") as file:
+        assert subprocess.run([sys.executable, "-c", KILLED], stdout=file).returncode == -signal.SIGKILL
+    called = [int(number) for number in (tmp_path / "written").read_text().split()]
+    processes = [psutil.Process(number) for number in called if psutil.pid_exists(number)]
+    assert called and not psutil.wait_procs(processes, timeout=20)[1]
 
 
 def test_tensors_and_masked_arrays_are_read():

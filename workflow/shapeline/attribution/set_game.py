@@ -1,6 +1,10 @@
 """The values of a set function instead of a model: each coalition is evaluated once, in parallel and resumably."""
 
 import contextlib
+import functools
+import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
@@ -27,6 +31,7 @@ CALLS_PER_ROUND = 8  # calls per process before the number of coalitions is adap
 MIN_CHECKS, CHECK_SECONDS = 3, 0.1  # cached coalitions that are evaluated again in addition to both ends, and time
 CHECK_SHARE = 0.02  # time of second evaluations, which show whether a game is repeatable, over that of all first ones
 MAX_NAMED = 6  # players of a coalition that a message names
+PARENT_INTERVAL = 1.0  # seconds between two looks of a process at whether its parent still exists
 FAILED = "evaluation failed"
 
 
@@ -253,7 +258,8 @@ def _open_calls(jobs: int, game: Callable, retries: int) -> Iterator[Callable[[S
 
     try:
         with Parallel(jobs, return_as="generator_unordered") as parallel:
-            yield lambda parts: parallel(delayed(_call)(game, part, retries) for part in parts)
+            call, parent = delayed(_call_for), os.getpid()
+            yield lambda parts: parallel(call(parent, game, part, retries) for part in parts)
     except PicklingError as error:
         cause = str(error.__cause__ or error).strip('" \n').splitlines()[-1]  # of the traceback in the other process
         raise ShapelineError(
@@ -290,6 +296,25 @@ def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray, 
         first = values[~usable][0]
         failure = _Failure(f"the value is {first}{', too large to subtract' if np.isfinite(first) else ''}")
     return masks, values, failure
+
+
+def _call_for(parent: int, *arguments) -> tuple[np.ndarray, np.ndarray | None, _Failure | None]:
+    """Return `_call` in another process, which ends when the process that gave it the call does."""
+    if multiprocessing.current_process().name.startswith("Loky"):  # no thread, and no process of another backend
+        _end_with(parent)
+    return _call(*arguments)
+
+
+@functools.cache
+def _end_with(parent: int) -> None:
+    """End this process when its parent is killed; joblib's processes would evaluate on and stay for minutes."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_INTERVAL)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def hash_masks(masks: np.ndarray) -> list[str]:
