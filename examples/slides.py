@@ -57,14 +57,14 @@ class Anywhere(nn.Module):
         self.network = torch_models.resnet18(2, channels)
         self.network.avgpool, self.network.flatten, self.network.fc = nn.Identity(), nn.Identity(), nn.Conv2d(512, 2, 1)
 
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        places = self.network(pictures).flatten(2)
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        places = self.network(images).flatten(2)
         best = (places[:, 1] - places[:, 0]).argmax(dim=1)
         return places.gather(2, best[:, None, None].expand(-1, 2, 1))[:, :, 0]
 
 
 def anywhere(channels: int) -> nn.Module:
-    """The network of Anywhere, which takes pictures of any size."""
+    """The network of Anywhere, which takes images of any size."""
     return Anywhere(channels)
 
 

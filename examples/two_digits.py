@@ -1,4 +1,4 @@
-"""Handwritten digits, up to four in a picture, with two labels that go together: is there a 3, is there an 8?
+"""Handwritten digits, up to four in an image, with two independent labels: is there a 3, is there an 8?
 
 The functions that examples/two_digits.yaml names; `read` takes the folder with the four files of MNIST.
 """
@@ -17,9 +17,9 @@ FILLED = 0.7  # share of the other places with another digit
 
 
 def read(path: str) -> dict:
-    """Pictures (4800, 1, 56, 56) uint8 of real digits, one a quarter at most; labels (4800, 2), and boxes of their ink.
+    """Images (4800, 1, 56, 56) uint8 of real digits, one a quarter at most; labels (4800, 2), and boxes of their ink.
 
-    A 3 and an 8 are there with a probability of a half each, whatever else is. Test pictures are made of MNIST's test
+    A 3 and an 8 are there with a probability of 1/2 each, independently. Test images consist of MNIST's test
     digits, the others of its training digits.
     """
     digits = mnist.read(records.local_files(SOURCES["mnist"], sources.expand(path)))

@@ -6,11 +6,11 @@ from shapeline.designs.design import Design
 
 
 def halves(d: int, budget: int, seed: int, paired: bool = True) -> Design:
-    """Each feature is in or out by a coin; its score is the mean value with it less that without it.
+    """Return random coalitions; the score of a feature is the mean value with it minus the mean value without it.
 
-    d: features; budget: evaluations at most; seed: of the draw. paired: a coalition comes with its complement, so that
-    every feature is in half of the coalitions. (J. T. Wang, R. Jia (2023), Data Banzhaf, AISTATS: the "maximum sample
-    reuse" estimator.)
+    d: number of features; budget: maximum number of evaluations; seed: of the sample. paired: each coalition comes with
+    its complement, so that every feature is in half of the coalitions. (J. T. Wang, R. Jia (2023), Data Banzhaf,
+    AISTATS: the "maximum sample reuse" estimator.)
     """
     random = np.random.default_rng(seed)
     masks = random.random((budget // 2 if paired else budget, d)) < 0.5

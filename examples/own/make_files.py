@@ -91,12 +91,12 @@ def scores(folder: Path = HERE) -> None:
 
 
 def network(folder: Path = HERE) -> None:
-    """A Keras network on the digits of scikit-learn that takes pictures with channels last and ends in a softmax."""
+    """A Keras network on the digits of scikit-learn that takes images with channels last and ends in a softmax."""
     import keras
     from sklearn.datasets import load_digits
 
-    pictures, labels = load_digits(return_X_y=True)
-    pictures, labels = pictures.reshape(-1, 8, 8, 1) / 16, labels
+    images, labels = load_digits(return_X_y=True)
+    images = images.reshape(-1, 8, 8, 1) / 16
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
         [
@@ -107,12 +107,12 @@ def network(folder: Path = HERE) -> None:
         ]
     )
     model.compile("adam", "sparse_categorical_crossentropy")
-    model.fit(pictures, labels, epochs=8, verbose=0)
+    model.fit(images, labels, epochs=8, verbose=0)
     model.save(folder / "network.keras")
 
 
 def shapes(folder: Path = HERE) -> None:
-    """Pictures of discs and of crosses, a hundred of each, in the folders shapes/disc and shapes/cross."""
+    """Images of discs and of crosses, a hundred of each, in the folders shapes/disc and shapes/cross."""
     from PIL import Image
 
     random = np.random.default_rng(9)
