@@ -150,7 +150,8 @@ def test_texts_of_several_lengths_are_compared():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"methods": "lime"}, "expected a list of names"),
+        ({"methods": "lime"}, r"expected a list of names or a mapping; give \['lime'\], or"),
+        ({"methods": ["lime", "limee"]}, "compare: unknown method 'limee'. Did you mean 'lime'"),
         ({"methods": None}, "expected a list of names"),
         ({"methods": [3, "lime"]}, "expected a list of names"),
         ({"methods": {"mine": None}}, "expected a list of names"),

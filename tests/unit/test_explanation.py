@@ -370,6 +370,7 @@ def test_instances_and_features_are_picked(explained):
         (lambda e: e.save("e.csv"), "e.csv: save writes Parquet; end the name with .parquet"),
         (lambda e: e.to_html(5), "to_html: an int is no path"),
         (lambda e: shapeline.Explanation.load(None), "load: a NoneType is no path"),
+        (lambda e: shapeline.Explanation.load(__file__), "no score file; name one of a run or of Explanation.save"),
         (lambda e: scores.read(5), "scores.read: an int is no path"),
     ],
 )
@@ -537,8 +538,8 @@ def test_figures_show_the_available_data(explained):
     assert formats["image/png"].startswith(b"\x89PNG")
     with pytest.raises(ShapelineError, match=r"'waterfall' shows one instance; select it, as in e\[3\]"):
         explained.plot("waterfall")
-    with pytest.raises(ShapelineError, match=r"unknown kind 'beswarm'\. Did you mean 'beeswarm'"):
-        explained.plot("beswarm")
+    with pytest.raises(ShapelineError, match=r"unknown kind 'violin'\. Did you mean 'beeswarm'"):
+        explained.plot("violin")
 
 
 def test_plots_of_many_instances_have_the_conventions_of_shap(explained):

@@ -756,6 +756,10 @@ class NoArray:
     ],
 )
 def test_containers_that_would_lose_something(inputs, line):
+    with pytest.raises(
+        ShapelineError, match=r"background: a str is no rows; .* or reference='mean' for a baseline by its"
+    ):
+        shapeline.explain(lambda rows: rows[:, 0], np.ones((2, 2)), background="mean")
     for model in (lambda rows: np.ones(len(rows)), torch.nn.Linear(2, 2)):
         with pytest.raises(ShapelineError, match=line):
             shapeline.explain(model, inputs, "shapley")

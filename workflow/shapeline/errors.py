@@ -46,6 +46,13 @@ NAMES_ELSEWHERE = {
     **dict.fromkeys(("data", "masker", "imputer"), "background"),
     **{"baselines": "reference", "featuremask": "features", "link": "value"},
     **{"randomseed": "seed", "silent": "progress", "verbose": "progress"},
+    **{
+        "scatter": "dependence",
+        "violin": "beeswarm",
+        "force": "waterfall",
+        "decision": "waterfall",
+        "image": "overlay",
+    },
 }
 
 

@@ -19,7 +19,7 @@ from shapeline.api.texts import ABSENT, describe_removal, read_text_model
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
 from shapeline.datasets.table import as_type
-from shapeline.errors import ShapelineError, name_type
+from shapeline.errors import ShapelineError, name_type, rename_place
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
 from shapeline.games.calibration import are_outputs_equal, fit_reference
@@ -144,6 +144,7 @@ class Case:
         )  # fmt: skip
 
 
+@rename_place("models", "explain: model")
 def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     """Return the game and inputs of a call. Raises ShapelineError that names the argument."""
     if hasattr(model, "n_players"):

@@ -15,7 +15,7 @@ from shapeline.api.case import CallOptions, Case, build_case
 from shapeline.api.choice import check_spending, seed_by, settle_spending
 from shapeline.api.explanation import Explanation
 from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
-from shapeline.errors import NO_RULE, ShapelineError, reported_extras
+from shapeline.errors import NO_RULE, ShapelineError, nearest, reported_extras
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
 from shapeline.statistics.paired import pivot_by_method
@@ -171,6 +171,9 @@ def compare(
             "compare: target: several classes of one input are not independent; give one class per input"
         )
     chosen, notes, result = read_entries(methods), [], {}
+    for name, _ in chosen.values():
+        if name not in METHODS:  # a mistake, unlike a method that fails on this model
+            raise ShapelineError(f"compare: unknown method '{name}'.{nearest(name, METHODS)}")
     case = case.settle_value(options.get("value"), [name for name, _ in chosen.values()])
     for entry, (name, parameters) in chosen.items():
         spending = {key: parameters.pop(key) for key in ("budget", "evaluations") if key in parameters}
@@ -208,8 +211,10 @@ def read_entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str,
     """Return the class and the parameters of each method entry, with the control last."""
     named = methods if isinstance(methods, Mapping) else {str(name): name for name in methods or ()}
     if isinstance(methods, str) or not named or not all(isinstance(one, str | Mapping) for one in named.values()):
+        example = f"[{methods!r}]" if isinstance(methods, str) else "['gp_shapley', 'kernel_shap']"
         raise ShapelineError(
-            "compare: methods: expected a list of names or a mapping; give {name: {'method': ..., ...parameters}}"
+            f"compare: methods: expected a list of names or a mapping; give {example}, or with parameters "
+            "{name: {'method': ..., ...}}"
         )
     entries = {}
     for entry, settings in named.items():

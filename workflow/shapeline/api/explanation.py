@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 
 RENAMED = RENAMED_COLUMNS | {"pairs": "interaction_values"}
 # By names of shap and pandas.
-EQUIVALENTS = {"values": "scores", "to_csv": "to_frame().to_csv(path)", "to_parquet": "save(path)"}
+EQUIVALENTS = {
+    "values": "scores",
+    "shap_values": "scores",
+    "shape": "scores.shape",
+    "to_csv": "to_frame().to_csv(path)",
+    "to_parquet": "save(path)",
+}
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
 
 

@@ -207,7 +207,11 @@ def _unwrap(what: str, given: object) -> Any:
         remedy = "put the inputs of a model side by side in one array, split by a function," if parts else "give rows"
         raise ShapelineError(f"explain: {what}: {error}; {remedy} of one shape, texts, or a data frame") from error
     if not array.ndim:  # of a loader, a Pool or a DMatrix
-        raise ShapelineError(f"explain: {what}: {name_type(given)} is no rows; give an array or a data frame of them")
+        named = isinstance(given, str | np.str_) and what == "background"
+        remedy = f", or reference={str(given)!r} for a baseline by its name" * named
+        raise ShapelineError(
+            f"explain: {what}: {name_type(given)} is no rows; give an array or a data frame of them{remedy}"
+        )
     # numpy converts numbers in a list with texts to texts.
     return np.array(given, dtype=object) if array.dtype.kind in "US" and not hasattr(given, "__array__") else array
 
