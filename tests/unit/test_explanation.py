@@ -738,6 +738,10 @@ def test_scores_that_may_be_0_are_omitted_from_an_image(monkeypatch):
     )
     found.standard_error = np.full_like(found.scores, 1e9)
     assert "no significant score" in found.plot().axes[0].get_title()
+    lines = next(
+        text.get_text() for text in found[0].plot().texts if "Blue" in text.get_text()
+    ).splitlines()  # narrow, as the figure of one image
+    assert len(lines) > 1 and max(map(len, lines)) <= 36
     found.standard_error = None
     assert "no significant score" not in found.plot().axes[0].get_title()
 

@@ -259,7 +259,7 @@ def test_a_cache_of_another_game_is_refused(tmp_path):
     unnamed = stored.replace_schema_metadata({"shapeline": "[1]"})
     for table in (repeated, missing, unnamed, None):
         file.write_text("no table") if table is None else pq.write_table(table, file)
-        with pytest.raises(ShapelineError, match=r"is not a file of values .*; remove it or name another"):
+        with pytest.raises(ShapelineError, match=r"is not a file of values .*; name another file, or remove it if"):
             shapeline.shapley_values(table_game(5), 5, 20, cache=file, identity="five")
 
 
@@ -411,6 +411,7 @@ def test_failing_evaluations_are_tried_again_and_then_reported(tmp_path):
         shapeline.shapley_values(bad, 9, 40)
     found = shapeline.shapley_values(bad, 9, 40, on_error="record", cache=tmp_path / "values.parquet")
     assert found.status == ["evaluation failed"] and np.isnan(found.scores).all()
+    assert repr(found).endswith("no scores")
     assert found.error[0].startswith("game: 9 of 40 evaluations failed, first coalition {player ")
     assert len(pd.read_parquet(tmp_path / "values.parquet")) == 31 and "9 of 40" in repr(found)
     for settings in ({"batch": 7}, {"n_jobs": 2}, {"n_jobs": 2, "batch": 5}):
@@ -559,7 +560,7 @@ def test_progress_counts_evaluations():
         ({"player_names": "abcdefghi"}, "player_names is 'abcdefghi'; give a list of 9 names"),
         ({"player_names": ["a"] * 9}, "player_names has 'a' twice"),
         ({"player_names": ["a", "b"]}, "player_names has 2 names for 9 players"),
-        ({"output_names": ["a", "b"]}, "output_names has 2 names for 1 outputs"),
+        ({"output_names": ["a", "b"]}, "output_names has 2 names for 1 output"),
         ({"method": "kernelshap"}, "Did you mean 'kernel_shap'?"),
         ({"method": ["shapley"]}, "method is a list; give the name of a method"),
         ({"game": lambda masks: [{}] * len(masks)}, "returned a list for masks of 1"),

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import shapeline
+from shapeline.api import plots
 from shapeline.config import validation
 from shapeline.errors import NAMES_ELSEWHERE, ShapelineError, nearest
 from shapeline.methods.registry import METHODS
@@ -218,7 +219,7 @@ def test_names_of_shap_and_captum_lead_to_ours(given, meant):
 def test_names_of_elsewhere_lead_to_methods():
     calls = (shapeline.explain, shapeline.shapley_values)
     arguments = {name for call in calls for name in inspect.signature(call).parameters}
-    assert set(NAMES_ELSEWHERE.values()) <= {*METHODS, *arguments}
+    assert set(NAMES_ELSEWHERE.values()) <= {*METHODS, *arguments, *plots.DRAWN}
 
 
 if __name__ == "__main__":

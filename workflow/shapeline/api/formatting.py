@@ -200,6 +200,8 @@ def find_second(explanation, index: int) -> int | None:
 
 def _format_one(explanation) -> list[str]:
     _, scores, half = explanation.of(0)
+    if np.isnan(scores).all():
+        return ["  no scores"]  # the line of failures has the reason
     scores = round_noise(scores)
     names = label_features(explanation, 0)
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")[:MAX_ROWS]

@@ -60,7 +60,7 @@ def _draw_one(explanation, kind: str, draw: Callable):
     _, scores, half = explanation.of(0)
     both = (explanation.value_empty[0], explanation.value_full[0])
     names, title = formatting.label_features(explanation, 0), formatting.format_title(explanation, 0)
-    return draw(names, scores, half, both, title, _name_axis(explanation))
+    return draw(names, formatting.round_noise(scores), half, both, title, _name_axis(explanation))
 
 
 def _sort_by_size(explanation) -> tuple[list[str], np.ndarray]:

@@ -119,7 +119,8 @@ class ValueFile:
                 raise ValueError("a row is no coalition with finite values, or occurs twice")
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise ShapelineError(
-                f"{WHERE}: cache: {self.path} is not a file of values ({first_line(error)}); remove it or name another"
+                f"{WHERE}: cache: {self.path} is not a file of values ({first_line(error)}); name another file, or "
+                "remove it if it is a damaged cache"
             ) from None
         self.identity = self.identity or about.get("identity")
         return keys, values if len(keys) else None

@@ -19,7 +19,7 @@ import pandas as pd
 
 from shapeline.attribution.game_values import WHERE, ValueFile, ValueRows, allow_difference
 from shapeline.attribution.row_store import ADDRESS
-from shapeline.errors import MethodFailure, ShapelineError, describe_exception, is_out_of_memory
+from shapeline.errors import MethodFailure, ShapelineError, describe_exception, format_count, is_out_of_memory
 from shapeline.games.features import Features
 from shapeline.games.validation_scores import convert_values
 from shapeline.methods.settings import MethodSettings
@@ -331,7 +331,8 @@ def check_names(argument: str, values: object, count: int, noun: str) -> tuple[s
         raise ShapelineError(f"{WHERE}: {argument} is {values!r}; give a list of {count} names")
     names = tuple(map(str, values))
     if len(names) != count:
-        raise ShapelineError(f"{WHERE}: {argument} has {len(names)} names for {count} {noun}s; give {count}")
+        given, wanted = format_count(len(names), "name"), format_count(count, noun)
+        raise ShapelineError(f"{WHERE}: {argument} has {given} for {wanted}; give {count}")
     if doubled := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise ShapelineError(f"{WHERE}: {argument} has '{doubled[0]}' twice; give each {noun} a name of its own")
     return names

@@ -1,6 +1,7 @@
 """Figures of explanations in the conventions of shap: of one instance, of many, over images and words."""
 
 import html
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -285,7 +286,7 @@ def overlay(
         axes.set_title(title, fontsize=8.5, fontweight="normal", loc="center")
     legend = [signs("the class")]
     legend += ["plain: the 95 % interval includes 0"] * intervals + [f"{rest} more not shown"] * bool(rest)
-    drawing.supxlabel("; ".join(legend), fontsize=8.5)
+    drawing.supxlabel(textwrap.fill("; ".join(legend), 36 * columns), fontsize=8.5)
     return drawing
 
 
