@@ -1,14 +1,18 @@
 """One palette: positive scores have the same colour on all pages, and one module defines all colours."""
 
 import ast
+import io
 import json
 import re
 
 import matplotlib
+import matplotlib.style
 import numpy as np
 import pytest
 from matplotlib.colors import CSS4_COLORS, to_hex
+from PIL import Image
 
+import shapeline
 from shapeline.report import colours, elements, rendering
 from shapeline.report.figures import score_maps
 from shapeline.report.sections import texts
@@ -80,3 +84,18 @@ def test_blue_and_orange_of_a_size_are_equally_light():
 def _luminance(colour) -> float:
     channels = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in colour[:3]]
     return 0.2126 * channels[0] + 0.7152 * channels[1] + 0.0722 * channels[2]
+
+
+@pytest.mark.parametrize("style", ["dark_background", {"text.usetex": True, "font.size": 30}, "ggplot"])
+def test_figures_look_the_same_in_any_style_of_the_user(style):
+    rows = np.random.default_rng(0).normal(size=(6, 3))
+
+    def draw() -> list[np.ndarray]:
+        found = shapeline.explain(lambda x: x.sum(axis=1), rows, background=rows, value="prediction")
+        figures = found[0].plot(), found.plot("beeswarm"), found.plot("dependence")
+        return [np.asarray(Image.open(io.BytesIO(one._repr_png_())).convert("RGB"), int) for one in figures]
+
+    usual = draw()
+    with matplotlib.style.context(style):
+        for one, other in zip(usual, draw(), strict=True):
+            assert one.shape == other.shape and np.abs(one - other).mean() < 6  # of 255; ticks may differ

@@ -17,7 +17,10 @@ MAX_BYTES, BYTES_PER_SCORE = 300_000, 2.5  # of an explorer in a notebook, and l
 
 def add_png(drawn):
     """Return a figure that a notebook displays: IPython displays only those of pyplot, or with a PNG representation."""
+    from shapeline.report.elements import settle_style
+
     if not hasattr(drawn, "data"):  # coloured words are HTML
+        settle_style(drawn)
         drawn._repr_png_ = functools.partial(_write_png, drawn)
     return drawn
 

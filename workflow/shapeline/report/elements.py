@@ -1,15 +1,17 @@
 """Elements of pages: HTML, and how a method looks in every figure: colours, markers, dashes."""
 
 import base64
+import contextlib
 import functools
 import html
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import matplotlib
+import matplotlib.style
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -17,6 +19,7 @@ from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
@@ -65,7 +68,6 @@ STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "shapeline",
 }
-styled = matplotlib.rc_context(STYLE)
 FOLD = "How this is computed"  # title of a fold with details
 MIN_PHOTO_COLOURS = 10_000  # of a figure with photographs
 DIGITS = re.compile(r"(\.\d\d)\d+")
@@ -76,13 +78,23 @@ observers: list[Callable] = []
 Answers = Iterable[tuple[str, str]]  # the short answer and its details
 
 
+@contextlib.contextmanager
+def _use_style() -> Iterator[None]:
+    """Draw in the style of the report whatever the user's, such as a dark one, but at its resolution."""
+    with matplotlib.style.context(STYLE | {"figure.dpi": matplotlib.rcParams["figure.dpi"]}, after_reset=True):
+        yield
+
+
+styled = _use_style()  # a decorator
+
+
 def style_names(draw: Callable) -> Callable:
     """Decorate a function that draws users' names: in the style of the report, dollar signs escaped (formulas)."""
 
     @functools.wraps(draw)
+    @styled
     def wrapper(*values, **named):
-        with matplotlib.rc_context(STYLE):
-            return draw(*map(escape_formulas, values), **{key: escape_formulas(value) for key, value in named.items()})
+        return draw(*map(escape_formulas, values), **{key: escape_formulas(value) for key, value in named.items()})
 
     return wrapper
 
@@ -270,6 +282,16 @@ def figure(
         image = f'<img width="{width}" alt="{description}" src="{source}">'
     legend = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     return HTML(f'<figure><div class="wide">{image}</div>{legend}</figure>')
+
+
+def settle_style(drawing: Figure) -> None:
+    """Keep the style of a figure that is saved later, in the user's style: its tick labels are created when it is first
+    drawn, and the style may have another paper."""
+    styled(drawing.draw_without_rendering)()
+    if matplotlib.rcParams["savefig.facecolor"] != "auto":
+        paper = Rectangle((0, 0), 1, 1, transform=drawing.transFigure, facecolor=PAPER, zorder=-1000)
+        paper.set_in_layout(False)
+        drawing.add_artist(paper)
 
 
 def mark_method(entry: str, *artists: Artist) -> None:
