@@ -210,6 +210,10 @@ def main() -> None:
     for path in sorted(given.folder.rglob("*.npz")):
         table = read_table(path)
         rows += [{"kind": path.parent.name, **row} for row in measure(table, given.budgets, given.draws, environment)]
+    if not rows:
+        parser.error(
+            f"{given.folder}: no games of more coalitions than the budgets; give a folder of .npz files per kind"
+        )
     cells = summarise(pd.DataFrame(rows))
     print(cells.to_string(index=False, float_format="{:.2f}".format))
     over = cells.groupby("budget")["over best"]
