@@ -164,6 +164,8 @@ def test_images_with_nan_are_refused_by_name(what):
     pictures[2, 0, 1, 1] = np.nan
     with pytest.raises(ShapelineError, match=f"{what}: the image at position 2 holds NaN; give numbers"):
         shapeline.explain(linear(), **{"inputs": np.zeros((1, 1, 4, 4)), what: pictures})
+    with pytest.raises(ShapelineError, match="inputs: they hold NaN, which in images means a masked pixel"):
+        shapeline.explain(lambda images: 1 / 0, pictures[:, 0])
 
 
 @pytest.mark.parametrize("target", [None, 0])

@@ -275,7 +275,7 @@ def test_a_method_that_evaluates_for_each_class_costs_their_sum():
         ({"inputs": FRAME.assign(age=pd.Timestamp(0))[:2]}, "background: the column 'age' holds floating values"),
         ({"target": 0}, "write target='died'"),
         ({"target": {1}}, "write target='survived'"),
-        ({"inputs": ["some text"]}, "background: is of tables and images"),
+        ({"inputs": ["some text"]}, "background: texts have none; leave it out"),
         ({"inputs": ["a b", " "], "background": None}, "the text at position 1 has no words"),
         ({"inputs": ["a b"], "background": None, "reference": "mean"}, "give the word that replaces a masked one"),
         ({"inputs": [[1.0, 2.0], [3.0]], "background": None}, "inputs: .*give rows of one shape"),

@@ -18,6 +18,7 @@ from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
 from shapeline.errors import NO_RULE, ShapelineError, nearest, reported_extras
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
+from shapeline.report.formatting import format_evaluations
 from shapeline.statistics.paired import pivot_by_method
 from shapeline.statistics.recommendation import MARGIN, Recommendation, recommend
 
@@ -72,7 +73,8 @@ class Comparison:
         finding = "No recommendation: no criterion was measured for a method that can be recommended."
         if self.advice is not None:
             entry = self.advice.entry
-            cost = "" if entry is None else f"{self.table['evaluations'][entry]:,.6g} evaluations per instance"
+            spent = "" if entry is None else format_evaluations(self.table["evaluations"][entry])
+            cost = f"{spent} evaluations per instance" if spent else ""
             finding = f"{self.advice.sentence(units.get(self.by, ''), cost)} Criterion: {self.criterion}."
         return [finding, *self.notes]
 

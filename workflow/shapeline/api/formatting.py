@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from shapeline.errors import format_count, shorten_name
 from shapeline.methods.registry import METHODS
+from shapeline.report.formatting import format_evaluations
 
 MAX_ROWS = 12  # features or instances listed
 MAX_COLUMNS = 5  # classes or outputs whose scores are listed
@@ -123,10 +124,11 @@ def facts(explanation) -> dict[str, str]:
     targets = "" if about.value in ("prediction", None) or about.classes == (ONE,) else f"{words} {listed}"
     each = "" if about.value == GAME else " per instance"
     averaged = f", each averaged over {about.rows} background rows" if about.rows > 1 and cost["evaluations"] else ""
+    spent = format_evaluations(cost["evaluations"])
     texts = {
         "value": f"{VALUES.get(about.value, about.value)}{targets}",
         "baseline": about.reference,
-        "cost": f"{cost['evaluations']:,.6g} evaluations{each}{averaged}; {cost['seconds']:.2g} s in total",
+        "cost": f"{spent} evaluations{each}{averaged}; {cost['seconds']:.2g} s in total",
     }
     outcomes = zip(explanation.error, explanation.status, strict=True)
     if failed := [error or status for error, status in outcomes if status != "ok"]:

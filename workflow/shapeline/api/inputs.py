@@ -144,7 +144,7 @@ def read(
     if isinstance(inputs, list):
         if background is not None or feature_names is not None:
             name = "feature_names" if background is None else "background"
-            raise ShapelineError(f"explain: {name}: is of tables and images, and inputs are texts; leave it out")
+            raise ShapelineError(f"explain: {name}: texts have none; leave it out")
         if cutter is None:
             ids, words, decode = encode_words(inputs, reference, original)
             return Inputs(
@@ -421,6 +421,8 @@ def _read_array(
     inputs = inputs[None] if is_single and inputs.size else inputs
     if inputs.ndim < 2 or not inputs.size:
         raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more inputs as (n, *input shape)")
+    if features is None and inputs.ndim == 3 and inputs.dtype.kind == "f" and np.isnan(inputs).any():
+        raise ShapelineError("explain: inputs: they hold NaN, which in images means a masked pixel; give numbers")
     layout = None if features is not None or tokens else find_layout(model, inputs, other_rows)
     if layout is None and features is None and inputs.ndim > 2:
         raise ShapelineError(
