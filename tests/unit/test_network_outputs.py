@@ -517,7 +517,7 @@ def test_a_network_that_fails_on_masked_rows_is_one_line(framework):
         network = Asserting()
     rows = np.array([[2.0, 1.0, 3.0], [2.0, 1.0, 4.0]], np.float32)
     with pytest.raises(
-        ShapelineError, match=r"fails on \d+ (masked inputs|rows): .*; give a model that takes any masked row"
+        ShapelineError, match=r"fails on \d+ (masked inputs|rows?): .*; give a model that takes any masked row"
     ) as told:
         shapeline.explain(network, rows, "shapley", "zero", outputs="logits")
     assert "\n" not in str(told.value)
