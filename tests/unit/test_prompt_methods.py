@@ -1,5 +1,7 @@
 """Hierarchical, gradient and attention methods on prompts, and captum's, against independent computations."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -91,6 +93,16 @@ def scaled_value(model, source, factors):
 @pytest.fixture(scope="module")
 def smooth():
     return language_model.llama(initializer_range=0.1)
+
+
+def test_threads_explain_one_model_by_methods_that_switch_its_attention(smooth, cut):
+    """A model between two kinds of attention would attend to later tokens."""
+    methods = ["attn_lrp", "leave_one_out", "attention_rollout", "shapley"]
+    alone = [explain(smooth, cut, method=method).scores for method in methods]
+    with ThreadPoolExecutor(4) as pool:
+        for place, found in enumerate(pool.map(lambda method: explain(smooth, cut, method=method), 6 * methods)):
+            np.testing.assert_allclose(found.scores, alone[place % 4], atol=1e-5)
+    assert smooth.config._attn_implementation == "sdpa"
 
 
 def test_gradient_x_input_is_the_slope_along_each_part(smooth, cut):

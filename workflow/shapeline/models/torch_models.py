@@ -13,6 +13,7 @@ import math
 import os
 import re
 import sys
+import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -282,13 +283,20 @@ def set_seed(seed: int, device: str = "cpu") -> Iterator[None]:
         yield
 
 
+ATTENTION = threading.RLock()  # one thread at a time evaluates models of transformers, whose attention methods switch
+
+
 @contextlib.contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
     """Use evaluation and inference mode inside the block, and restore each submodule's training flag.
 
     Convolutions keep full float32 on a GPU: with TF32 the outputs would change by 1e-3 with the batch size.
     """
-    with set_inside([(part, "training", False) for part in module.modules() if hasattr(part, "training")]):
+    switches = any(hasattr(part, "set_attn_implementation") for part in module.modules())
+    with (
+        ATTENTION if switches else contextlib.nullcontext(),
+        set_inside([(part, "training", False) for part in module.modules() if hasattr(part, "training")]),
+    ):
         with contextlib.suppress(NotImplementedError):  # an exported program has one mode
             module.eval()
         with torch.inference_mode(), set_inside(_float32_convolutions()), set_inside(_DETERMINISTIC_CUDNN):

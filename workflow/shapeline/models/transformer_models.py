@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -274,16 +273,13 @@ class TextNetwork(nn.Module):
 @contextlib.contextmanager
 def eager_attention(model: Any) -> Iterator[None]:
     """Use attention as two products and a softmax inside the block, because faster ones return no weights."""
-    with _EAGER:
+    with torch_models.ATTENTION:
         usual = getattr(model.config, "_attn_implementation", None)
         try:
             model.set_attn_implementation("eager")
             yield
         finally:
             model.set_attn_implementation(usual)
-
-
-_EAGER = threading.RLock()  # of one thread at a time, because the last of several would not know what was usual
 
 
 def find_task(model: Any) -> str:
