@@ -287,6 +287,10 @@ def test_a_model_that_predicts_labels_is_reported(outputs, is_reported, caplog):
     shapeline.explain(Labels(), rows, "shapley", background=rows)
     assert ("if these are labels of classes, give" in caplog.text) == is_reported
     caplog.clear()
+    if max(outputs) <= 1:  # a function of probabilities, whose numbers 0.0 and 1.0 may be some
+        shapeline.explain(lambda rows: Labels().predict(rows), rows, "shapley", background=rows)
+        assert ("if these are labels of classes, give" in caplog.text) == (type(outputs[0]) is not float)
+    caplog.clear()
     shapeline.explain(Labels(), rows, "shapley", background=rows, value="prediction")
     assert not caplog.text
 

@@ -146,13 +146,17 @@ def query_outputs(
 
 
 def report_labels(classifier: Classifier, inputs: np.ndarray, predictions: np.ndarray) -> None:
-    """Warn if the predictions (n, 1) of a model that does not say what it predicts look like labels of classes."""
-    if classifier.task != "regression" or classifier.framework != "function":
+    """Warn if the predictions (n, 1) of a model that does not say what it predicts look like labels of classes, or if a
+    function gives labels of the numbers 0 and 1 as probabilities (log-probabilities (n, classes))."""
+    if classifier.framework != "function":
         return
-    values = np.unique(predictions)
+    answers = np.asarray(detach(classifier.module(inputs[:REPEATED_ROWS].copy())))
+    is_whole, is_regression = answers.dtype.kind in "biu", classifier.task == "regression"
+    if not is_regression and not (is_whole and answers.size == len(answers)):
+        return
+    values = np.unique(predictions if is_regression else np.exp(predictions[:, -1]))
     if len(values) > MAX_LABELS or not (values == np.rint(values)).all():
         return
-    is_whole = np.asarray(detach(classifier.module(inputs[:REPEATED_ROWS].copy()))).dtype.kind in "biu"
     if is_whole or any(np.array_equal(values, labels) for labels in ((0, 1), (-1, 1))):
         log.warning(
             "explain: model '%s' predicts whole numbers alone (%s); if these are labels of classes, give a function of "
