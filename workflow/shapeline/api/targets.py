@@ -150,12 +150,13 @@ def report_labels(classifier: Classifier, inputs: np.ndarray, predictions: np.nd
     function gives labels of the numbers 0 and 1 as probabilities (log-probabilities (n, classes))."""
     if classifier.framework != "function":
         return
-    answers = np.asarray(detach(classifier.module(inputs[:REPEATED_ROWS].copy())))
-    is_whole, is_regression = answers.dtype.kind in "biu", classifier.task == "regression"
-    if not is_regression and not (is_whole and answers.size == len(answers)):
-        return
+    is_regression = classifier.task == "regression"
     values = np.unique(predictions if is_regression else np.exp(predictions[:, -1]))
     if len(values) > MAX_LABELS or not (values == np.rint(values)).all():
+        return
+    answers = np.asarray(detach(classifier.module(inputs[:REPEATED_ROWS].copy())))
+    is_whole = answers.dtype.kind in "biu"
+    if not is_regression and not (is_whole and answers.size == len(answers)):
         return
     if is_whole or any(np.array_equal(values, labels) for labels in ((0, 1), (-1, 1))):
         log.warning(
