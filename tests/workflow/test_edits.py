@@ -388,7 +388,7 @@ def test_a_lost_record_with_an_edited_configuration_stops_and_names_what_is_stal
             stopped = tiny.snakemake("-n", check=False)
             said = stopped.stdout + stopped.stderr
             assert stopped.returncode
-            [files] = re.findall(r"^  rm (.*) && snakemake", said, re.M)  # with all that depends on the scores
+            [files] = re.findall(r"^  rm (.*)$", said, re.M)  # with all that depends on the scores
             results = ("metrics/measured/kernel.parquet", "metrics/measured.parquet", "metrics/compared.parquet")
             wanted = {
                 f"{R}/scores/kernel/0-of-1.parquet",
@@ -400,7 +400,7 @@ def test_a_lost_record_with_an_edited_configuration_stops_and_names_what_is_stal
             stopped = tiny.snakemake("-n", check=False)
             said = stopped.stdout + stopped.stderr
             files = f"{R}/metrics/measured.parquet {R}/metrics/compared.parquet results/reports/tiny.ipynb"
-            assert stopped.returncode and f"rm {files} && snakemake" in said
+            assert stopped.returncode and f"  rm {files}\n" in said
     finally:
         shutil.rmtree(kept)
         shutil.move(tiny.path / "elsewhere", kept)
