@@ -151,7 +151,7 @@ class Chaos:
 
     def mend(self, said: str) -> None:
         """Apply the remedy of an error line, as a user would; the next run handles the rest."""
-        for files in re.findall(r"^  rm (.*) && snakemake", said, re.M):
+        for files in re.findall(r"^  rm (.*)$", said, re.M):
             self.told["told to remove"] += 1
             for name in files.split():
                 (self.checkout.path / name).unlink()
