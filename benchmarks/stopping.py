@@ -38,8 +38,11 @@ def rounds_of(played: Game, draw: int, name: str) -> tuple[list[int], np.ndarray
         found = []
         for spent in rounds:
             drawn = [design(d, spent, 10_000 * draw + i) for i in range(n)]
-            values = [played.value(np.repeat(one.masks[None], n, axis=0))[i] for i, one in enumerate(drawn)]
-            each = [estimate(one, value[None]) for one, value in zip(drawn, values, strict=True)]
+            masks = np.zeros((n, max(len(one.masks) for one in drawn), d), bool)
+            for own, one in zip(masks, drawn, strict=True):
+                own[: len(one.masks)] = one.masks
+            values = played.value(masks)
+            each = [estimate(one, value[None, : len(one.masks)]) for one, value in zip(drawn, values, strict=True)]
             found.append([np.concatenate(part) for part in zip(*each, strict=True)])
     scores, standard_error = zip(*found, strict=True)
     return rounds, np.array(scores), np.array(standard_error)

@@ -204,7 +204,7 @@ def test_each_map_is_above_its_shifted_image_with_its_size():
 def test_a_feature_of_many_cells_has_its_share_in_each():
     cells = np.array([[[0, 0], [1, -1]]], np.int32)
     owner = feature_kinds.Features("patch", (2,), cells)
-    assert sections_points.cell_map(np.array([3.0, -2.0]), owner).tolist() == [[[1.5, 1.5], [-2.0, 0.0]]]
+    assert owner.divide(np.array([3.0, -2.0])).tolist() == [[[1.5, 1.5], [-2.0, 0.0]]]
 
 
 # --- sweeps -------------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class Case:
     def settle_value(self, value: str | None, methods: Iterable[str]) -> "Case":
         """Return the case of the log-probability, which gradient methods explain, if no value is given and one of the
         methods is one."""
-        units = {METHODS[method].unit for method in methods if method in METHODS}
+        units = {METHODS[method].unit for method in methods}
         if value is not None or "output" not in units or self.game.value != "probability":
             return self
         return dataclasses.replace(self, game=dataclasses.replace(self.game, value="log_probability"))

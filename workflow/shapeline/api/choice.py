@@ -78,10 +78,15 @@ def seed_by(seed: int, random_state: int | None, where: str = "explain") -> int:
     return int(seed)
 
 
-def check_entry(method: str, parameters: dict, budget: float | dict, where: str = "explain") -> dict:
-    """Return the settings of a call's method. Raises ShapelineError."""
+def check_method(method: object, where: str) -> None:
+    """Raise ShapelineError for what is not the name of a method."""
     if not isinstance(method, str) or method not in METHODS:
         raise ShapelineError(f"{where}: unknown method '{method}'.{nearest(method, METHODS)}")
+
+
+def check_entry(method: str, parameters: dict, budget: float | dict, where: str = "explain") -> dict:
+    """Return the settings of a call's method. Raises ShapelineError."""
+    check_method(method, where)
     for key in BUDGET_KEYS:
         if key in parameters:
             raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")

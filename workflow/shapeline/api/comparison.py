@@ -12,10 +12,10 @@ import pandas as pd
 
 from shapeline.api import drawing, formatting, stored
 from shapeline.api.case import CallOptions, Case, build_case
-from shapeline.api.choice import check_spending, seed_by, settle_spending
+from shapeline.api.choice import check_method, check_spending, seed_by, settle_spending
 from shapeline.api.explanation import Explanation
 from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
-from shapeline.errors import NO_RULE, ShapelineError, nearest, reported_extras
+from shapeline.errors import NO_RULE, ShapelineError, reported_extras
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
 from shapeline.report.formatting import format_evaluations
@@ -174,8 +174,7 @@ def compare(
         )
     chosen, notes, result = read_entries(methods), [], {}
     for name, _ in chosen.values():
-        if name not in METHODS:  # a mistake, unlike a method that fails on this model
-            raise ShapelineError(f"compare: unknown method '{name}'.{nearest(name, METHODS)}")
+        check_method(name, "compare")  # a mistake, unlike a method that fails on this model
     case = case.settle_value(options.get("value"), [name for name, _ in chosen.values()])
     for entry, (name, parameters) in chosen.items():
         spending = {key: parameters.pop(key) for key in ("budget", "evaluations") if key in parameters}

@@ -338,7 +338,8 @@ class Explanation(Record):
         import shap
 
         if self.about.kind == "image" and self.data is not None and None not in self.about.features:
-            pixels = np.stack([_spread(*pair) for pair in zip(self.scores, self.about.features, strict=True)])
+            each = zip(self.scores, self.about.features, strict=True)
+            pixels = np.stack([features.divide(scores.ravel()[: features.d]) for scores, features in each])
             return shap.Explanation(
                 np.moveaxis(pixels, 1, -1), self.value_empty, np.moveaxis(self._images(), 1, -1).astype(float)
             )
@@ -392,14 +393,6 @@ def _find_positions(what: str, count: int, key: Any) -> np.ndarray:
 def _flatten(scores: np.ndarray) -> np.ndarray:
     """Return scores (n, *feature shape) as (n, d), also of no instances."""
     return scores.reshape(len(scores), math.prod(scores.shape[1:]))
-
-
-def _spread(scores: np.ndarray, features: Features) -> np.ndarray:
-    """Return the scores of an image's features as scores of its cells (channels, height, width), which sum to them; 0
-    in cells that are never masked."""
-    cells, shares = features.cells, scores.ravel()[: features.d]
-    counts = np.bincount(cells[cells >= 0], minlength=features.d)
-    return np.append(shares / counts, 0.0)[cells]
 
 
 def _pack_ragged(rows: Sequence) -> np.ndarray:

@@ -119,6 +119,11 @@ class Features:
         # Index -1 selects the appended column.
         return np.concatenate([masks, np.ones((len(masks), 1), bool)], axis=1)[:, self.cells]
 
+    def divide(self, scores: np.ndarray) -> np.ndarray:
+        """Return scores (d,) as a map of the input's shape: a feature's score is divided evenly among its cells."""
+        sizes = np.bincount(self.cells[self.cells >= 0], minlength=self.d)
+        return np.append(scores / np.maximum(sizes, 1), 0.0)[self.cells]  # -1, no feature, selects the appended 0
+
 
 def is_varying(settings: dict | str) -> bool:
     """Return whether the features, and so d, depend on the instance. Raises ShapelineError."""

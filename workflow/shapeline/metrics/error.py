@@ -8,6 +8,7 @@ from shapeline.games.features import Features
 from shapeline.seeds import seed_of
 
 HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
+WITHOUT_UNIT = ("spearman", "top_k_overlap")
 SINGLE_PRECISION = 1e-6  # rounding of single precision, as a share of the largest score
 
 
@@ -24,14 +25,15 @@ def measure(
     k = ceil(top * d), ties at the threshold at random; Spearman is NaN where one side is constant. With
     intermediate budgets also `rmse_by_budget`, and with repeats unbiased `bias_squared_by_budget` and
     `variance_by_budget`; with standard errors `predicted_rmse` and `coverage` of 95 % intervals, also by budget.
-    same_unit: otherwise only the correlation and the overlap are measured, which have no unit.
+    same_unit: otherwise only the correlation and the overlap, which have no unit.
     """
     truth = scores.final(truth).drop_duplicates(["instance", "target"])
     joined = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))
     if joined.empty:
         return joined[["instance", "repeat"]].assign(statistic="", x=np.nan, value=np.nan)
     groups = joined.groupby(joined["scores"].map(len))  # instances may differ in their number of features
-    return pd.concat([_pad_rows(group, top, seed, scale_free, same_unit) for _, group in groups], ignore_index=True)
+    found = pd.concat([_pad_rows(group, top, seed, scale_free) for _, group in groups], ignore_index=True)
+    return found if same_unit else found[found["statistic"].isin(WITHOUT_UNIT)].reset_index(drop=True)
 
 
 def match_scale(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -40,7 +42,7 @@ def match_scale(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return scores * np.divide(target, actual, out=np.ones_like(actual), where=actual > 0)
 
 
-def _pad_rows(joined: pd.DataFrame, top: float, seed: int, scale_free: bool, same_unit: bool) -> pd.DataFrame:
+def _pad_rows(joined: pd.DataFrame, top: float, seed: int, scale_free: bool) -> pd.DataFrame:
     if scale_free:
         joined = joined.assign(scores=list(match_scale(scores.matrix(joined), _stack_truth(joined))))
     last = scores.final(joined)
@@ -50,14 +52,14 @@ def _pad_rows(joined: pd.DataFrame, top: float, seed: int, scale_free: bool, sam
     chosen = scores.rank_features(estimated, instances, seed) < k
     exact_top = scores.rank_features(exact, instances, seed_of(seed, "truth")) < k
     quantities = {
-        **({"rmse": np.sqrt(((estimated - exact) ** 2).mean(1))} if same_unit else {}),
+        "rmse": np.sqrt(((estimated - exact) ** 2).mean(1)),
         "spearman": correlate(rank_means(estimated), rank_means(exact)),
         "top_k_overlap": (chosen & exact_top).sum(1) / k,
     }
     keys = last[["instance", "repeat"]]
     frames = [keys.assign(statistic=name, x=np.nan, value=value) for name, value in quantities.items()]
-    frames += [part.assign(x=np.nan) for part in _measure_predicted(last)] if same_unit else []
-    if same_unit and joined["budget"].nunique() > 1:
+    frames += [part.assign(x=np.nan) for part in _measure_predicted(last)]
+    if joined["budget"].nunique() > 1:
         frames += _measure_budgets(joined)
     return pd.concat(frames, ignore_index=True)
 

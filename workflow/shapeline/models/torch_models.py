@@ -292,10 +292,11 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 
     Convolutions keep full float32 on a GPU: with TF32 the outputs would change by 1e-3 with the batch size.
     """
-    switches = any(hasattr(part, "set_attn_implementation") for part in module.modules())
+    parts = list(module.modules())
+    switches = any(hasattr(part, "set_attn_implementation") for part in parts)
     with (
         ATTENTION if switches else contextlib.nullcontext(),
-        set_inside([(part, "training", False) for part in module.modules() if hasattr(part, "training")]),
+        set_inside([(part, "training", False) for part in parts if hasattr(part, "training")]),
     ):
         with contextlib.suppress(NotImplementedError):  # an exported program has one mode
             module.eval()

@@ -14,7 +14,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from shapeline import influence
-from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error
 from shapeline.report import elements, experiment, findings
@@ -245,7 +244,7 @@ def image_rows(results: Results, picked: pd.DataFrame) -> HTML:
     maps = {entry: experiment.select_scores(results.scores[entry], picked["instance"]) for entry in entries}
     for entry in entries:
         maps[entry] = [
-            None if row is None else cell_map(row, results.features_of(image))
+            None if row is None else results.features_of(image).divide(row)
             for row, image in zip(maps[entry], inputs, strict=True)
         ]
         rows = sparse_rows(results.scores[entry])
@@ -292,12 +291,6 @@ REMARKS = {
 def shift_image(image: np.ndarray, phi: np.ndarray) -> np.ndarray:
     """Return the image shifted visibly along the influence, of the same shape, in [0, 1]."""
     return influence.shifted_picture(image.reshape(-1), phi.reshape(-1)).reshape(image.shape)
-
-
-def cell_map(scores: np.ndarray, features: Features) -> np.ndarray:
-    """Return scores (d,) as a map of the input's shape: a feature's score is divided evenly among its cells."""
-    sizes = np.bincount(features.cells[features.cells >= 0], minlength=features.d)
-    return np.append(scores / np.maximum(sizes, 1), 0.0)[features.cells]  # -1, no feature, selects the appended 0
 
 
 MAX_SWEEP_ROWS = 12_500  # about the paper's number of labelled rows; takes seconds per page
