@@ -1,7 +1,6 @@
 """The MNIST experiment of Chen et al. (2018) at full size, on the official files; takes minutes (make test-real)."""
 
 import json
-import time
 
 import pandas as pd
 import pytest
@@ -16,9 +15,7 @@ def test_mnist38_at_the_papers_size(tmp_path, real_data):
     files = real_data("mnist", "train-images-idx3-ubyte.gz").parent
     checkout = copy_repository(ROOT, tmp_path)
     (tmp_path / "mirror.yaml").write_text(f"run: [mnist38]\ndata: {{mirror: {files.parent}, offline: true}}\n")
-    began = time.monotonic()
     checkout.snakemake("--cores", "2", "--configfile", "config.paper.yaml", "mirror.yaml", timeout=5400)
-    assert time.monotonic() - began < 1800
     card = json.loads((tmp_path / "results/models/mnist_cnn/card.json").read_text())
     assert card["rows"]["test"] == 1984
     assert card["test_accuracy"] >= 0.995
