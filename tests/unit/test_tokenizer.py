@@ -1,14 +1,19 @@
 """A custom tokenizer: words of several tokens, from the dataset's entry to the scores."""
 
 import copy
+import dataclasses
 import itertools
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import skops.io
 import torch
 import yaml
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 from torch import nn
 
 import shapeline
@@ -142,6 +147,34 @@ def test_custom_texts_and_the_words_in_a_report(own, monkeypatch):
     results = SimpleNamespace(dataset_card=card, scores={}, select_scores=lambda *_: {})
     shown = build_documents(results, chosen)
     assert shown[0].words == ["efgh", "ab"] and shown[0].unknown is None
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "function"])
+def test_a_model_of_texts_receives_them_as_explain_gives_them(own, tmp_path, kind):
+    texts = ["good  food", "bad\nfood ", " Nicht gut: \u00a1malo! \u996d\t", "good bad good", "so-so \U0001f600", "x"]
+    card, data = own(texts=texts, tokenizer="text", length=None)
+    assert tokenizer.decode_texts(data.inputs) == texts and card["input_shape"] == [1024]
+    fitted = make_pipeline(TfidfVectorizer(analyzer="char", ngram_range=(1, 2)), LogisticRegression(C=9))
+    fitted.fit(texts, [0, 1] * 3)
+    skops.io.dump(fitted, tmp_path / "model.skops")
+    text = f"import skops.io\n\ndef model(texts):\n    return skops.io.load({str(tmp_path / 'model.skops')!r})"
+    (tmp_path / "model.py").write_text(f"{text}.predict_proba(list(map(str.lower, texts)))\n")
+    settings = {"source": str(tmp_path / "model.skops")}
+    if kind == "function":
+        settings = {"source": f"{tmp_path}/model.py:model", "framework": "function"}
+    storage.save(architectures.for_dataset(settings, card), tmp_path / "weights.safetensors")
+    model = storage.load(tmp_path / "weights.safetensors")
+    bench = dataclasses.replace(subject(data, model), reference=references.build("delete", data, 0))
+    chosen = rows(data).assign(text=[texts[place] for place in data.ids])
+    settings = {"method": {"method": "shapley"}, "seed": 0, "value": "probability"}
+    found = shortcuts.explain_rows(bench, chosen, settings, "one", ExecutionBackend()).sort_values("instance")
+    expected = shapeline.explain(fitted, texts, "shapley", target=1)
+    for score, row, words in zip(found["scores"], expected.scores, expected.feature_names, strict=True):
+        np.testing.assert_allclose(score, row[: len(words)], atol=1e-7)
+    skops.io.dump(LogisticRegression().fit([[1], [2]], [0, 1]), tmp_path / "model.skops")
+    if kind == "pipeline":
+        with pytest.raises(ShapelineError, match="was fitted on columns and the dataset holds texts"):
+            architectures.for_dataset({"source": str(tmp_path / "model.skops")}, card)
 
 
 LIKE = """

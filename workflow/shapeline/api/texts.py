@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +10,13 @@ import numpy as np
 import pandas as pd
 
 from shapeline.datasets import tokenizer
-from shapeline.datasets.text import PAIR
+from shapeline.datasets.text import PAIR, WORD
 from shapeline.datasets.tokenizer import Tokenizer
 from shapeline.errors import ShapelineError, name_type
 from shapeline.games import references
 
 log = logging.getLogger(__name__)
 ABSENT = 1  # the id of a masked word; 0 is padding
-WORD = re.compile(r"^\s*\S+\s*|\S+\s*")  # with surrounding white space, so that joined words give the text
 MAX_WORDS = 10_000  # per text; every input is as wide as the longest, and methods evaluate at least as many masks
 PIPELINE = ("model", "tokenizer", "task")  # attributes of a transformers pipeline
 WHERE = "explain: tokenizer"

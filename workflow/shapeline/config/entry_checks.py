@@ -11,7 +11,7 @@ from shapeline.config.mistakes import MethodPlace, Place, catch, check_arguments
 from shapeline.config.types import Config, Experiment, Model
 from shapeline.datasets import checks, folders, records, sources
 from shapeline.datasets.checks import Dataset
-from shapeline.datasets.entries import USER_FILE
+from shapeline.datasets.entries import TEXT, USER_FILE
 from shapeline.datasets.registry import PAIRS, SOURCES, WEIGHTS, Source, find_difference
 from shapeline.datasets.sources import expand, find_file
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
@@ -52,7 +52,7 @@ def check_path(dataset: Dataset) -> Iterator[str]:
 def check_tokenizer(dataset: Dataset) -> Iterator[str]:
     if folders.names_folder(dataset.tokenizer):
         yield from catch(".tokenizer", folders.check_tokenizer, dataset.tokenizer)
-    elif dataset.tokenizer:
+    elif dataset.tokenizer and dataset.tokenizer != TEXT:
         yield from check_arguments(".tokenizer", dataset.tokenizer, ())
 
 
@@ -223,6 +223,9 @@ def _check_file_keys(model: Model, config: Config) -> Iterator[str]:
     suffix = registry.find_suffix(model.source)
     if problem := registry.explain_missing(suffix):
         yield f".source: {problem}"
+    elif source and source.kind == "text" and suffix == ".skops":
+        if dataset.tokenizer != TEXT:
+            yield f".source: a pipeline takes the texts themselves; set datasets.{model.dataset}.tokenizer: {TEXT}"
     elif source and suffix in registry.ESTIMATORS and source.kind != "table":
         what = "a pipeline takes" if suffix == ".skops" else "boosted trees take"
         remedy = "give another model, or call shapeline.explain"
@@ -234,7 +237,17 @@ def _check_file_keys(model: Model, config: Config) -> Iterator[str]:
         )
 
 
-MODEL_RULES = (check_fit, check_weights, check_ready_file)
+def check_takes_texts(model: Model, config: Config) -> Iterator[str]:
+    """Check that a model of a dataset whose tokenizer is text takes texts."""
+    dataset = config.datasets.get(model.dataset)
+    if dataset and dataset.tokenizer == TEXT and model.kind not in (".skops", "function", "folder"):
+        yield (
+            f".dataset: datasets.{model.dataset}.tokenizer is {TEXT}, which is of a pipeline or function of texts, and "
+            "this model takes numbers; remove the tokenizer, or call the model in a function (framework: function)"
+        )
+
+
+MODEL_RULES = (check_fit, check_weights, check_ready_file, check_takes_texts)
 
 
 BUILD_TAKES = ("seed", "device")  # arguments that a function which builds a game may name

@@ -23,7 +23,7 @@ from shapeline.config.mistakes import (
 )
 from shapeline.config.types import ROOT_FOLDERS, Array, Config, Experiment, Placeholder
 from shapeline.datasets import checks, folders, sources
-from shapeline.datasets.entries import shorten_value
+from shapeline.datasets.entries import TEXT, shorten_value
 from shapeline.datasets.registry import SOURCES
 from shapeline.datasets.text import PAIR
 from shapeline.errors import ShapelineError
@@ -324,14 +324,18 @@ def check_reference(place: Place) -> Iterator[str]:
         return
     reference, _ = references.parse(derived.canonical(chosen))
     kind, fitting = place.source.kind, references.FITTING[place.source.kind]
+    dataset = place.dataset
+    takes_texts = dataset is not None and dataset.tokenizer == TEXT
+    fitting = ("delete",) if takes_texts else fitting
     if reference not in fitting:
         yield f"{where}: '{reference}' does not fit a dataset of kind {kind}. Allowed: {', '.join(fitting)}."
     for other in (metric and metric.references) or ():
         if other not in fitting:
             yield f".metrics.log_odds.references: '{other}' does not fit kind {kind}; remove it"
-    dataset = place.dataset
     if reference == "delete" and kind == "image":
         yield from _check_patches(place)
+    elif takes_texts:
+        return
     elif reference in references.FOLDER_KINDS and dataset and not folders.names_folder(dataset.tokenizer):
         yield f"{where}: '{reference}' is of texts that the tokenizer of a folder cuts; use pad"
     elif reference == "mask" and dataset and not folders.has_mask(dataset.tokenizer):

@@ -13,12 +13,13 @@ from pydantic_core import PydanticCustomError
 from shapeline.datasets import csv_file, folders, text
 from shapeline.datasets.archive import Limits
 from shapeline.datasets.csv_file import PLAIN, CsvFormat
-from shapeline.datasets.entries import REFUSED, TOKENIZER, Positive, Strict, parse
+from shapeline.datasets.entries import REFUSED, TEXT, TOKENIZER, Positive, Strict, parse
 from shapeline.datasets.registry import SOURCES, Source, adapt_to_task, find_source
 from shapeline.datasets.sources import expand, names_function
 from shapeline.errors import ShapelineError, nearest
 
 IMAGE_SETTINGS = ("size", "resize", "color", "on_decode_error")
+MAX_BYTES = 8192  # of a text with the tokenizer text, unless the entry has a length
 TEXT_SETTINGS = ("unit", "length", "vocabulary", "tokenizer")
 COLUMN_SETTINGS = ("target", "text", "text_pair", "task", "columns", "categorical")  # of a file defined by the user
 
@@ -40,7 +41,8 @@ class Dataset(Strict):
         None,
         pattern=TOKENIZER,
         description="Texts: path/to/folder with a tokenizer.json of transformers, which also sets the default "
-        "length; or path/to/file.py:function without arguments that returns a tokenizer.",
+        "length; path/to/file.py:function without arguments that returns a tokenizer; or text, of models that take "
+        "texts themselves.",
     )
     target: str | None = Field(None, description="table_file, text_file: the column of classes or numbers to predict.")
     text: str | None = Field(None, description="text_file: the column of documents.")
@@ -244,6 +246,8 @@ def text_settings(entry: Source | None, dataset: Dataset) -> text.Settings:
     unit, length, vocabulary = "word", None, text.VOCABULARY
     if folders.names_folder(dataset.tokenizer):
         length = folders.limit_tokens(dataset.tokenizer)
+    elif dataset.tokenizer == TEXT:
+        length = MAX_BYTES
     elif entry:
         unit, length, vocabulary = entry.unit, entry.input_shape[0], entry.vocabulary
     chosen = dataset.unit or unit

@@ -15,11 +15,12 @@ from shapeline.errors import ShapelineError, nearest
 USER_FILE = r"^[^:]+\.py:[A-Za-z_]\w*$"  # path/to/file.py:function
 FOLDER = r"^[^:]*/[^:/.]*(\.[^A-Za-z:/.][^:/.]*)*$"  # path/to/folder: a slash, and no suffix of letters
 MODEL_FILE = rf"{USER_FILE}|\.(skops|keras|onnx|json|ubj|txt|cbm)$|{FOLDER}"
-TOKENIZER = rf"{USER_FILE}|{FOLDER}"
+TEXT = "text"  # the tokenizer of models that take the texts themselves
+TOKENIZER = rf"{USER_FILE}|{FOLDER}|^{TEXT}$"
 # Corrections for texts that do not match a pattern.
 PATTERN_HINTS = {
     USER_FILE: "write path/to/file.py:function",
-    TOKENIZER: "write path/to/file.py:function, or path/to/folder of a tokenizer.json",
+    TOKENIZER: "write path/to/file.py:function, path/to/folder of a tokenizer.json, or text (of a model of texts)",
     MODEL_FILE: "name path/to/file.py:function, a .skops, .keras or .onnx file, one of XGBoost (.json, .ubj), LightGBM "
     "(.txt) or CatBoost (.cbm), or path/to/folder of transformers (here: ./folder); save a pipeline by skops.io.dump, "
     "name weights of a network under 'weights', or load another file in a function (framework: function)",

@@ -18,6 +18,7 @@ from shapeline.datasets.checks import (
     refuse_classes,
     refuse_text_settings,
 )
+from shapeline.datasets.entries import TEXT
 from shapeline.datasets.loading import NAN, TABLE
 from shapeline.datasets.records import check_records, check_texts, read_official, read_own
 from shapeline.datasets.registry import Source, adapt_to_task, find_source
@@ -237,7 +238,7 @@ def _describe_tokens(tokens: tokenizer.Documents, rows: np.ndarray, content: dic
         "unit": "word",
         "tokenizer": own.source,
         "absent_id": own.pad,
-        **({"mask_id": own.mask} if folders.names_folder(own.source) else {}),
+        **({"mask_id": own.mask} if own.source == TEXT or folders.names_folder(own.source) else {}),
         **({"separator_id": own.separator} if any(tokens.seconds[row] is not None for row in rows) else {}),
         "space_id": None,
         "mean_words": float(tokens.n_words[rows].mean()) if len(rows) else 0.0,

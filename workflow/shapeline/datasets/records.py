@@ -1,5 +1,6 @@
 """Read and check the records of a source: arrays of the stored types, with all defaults."""
 
+import dataclasses
 import inspect
 import logging
 import os
@@ -10,12 +11,14 @@ import numpy as np
 
 from shapeline.datasets import images, text, tokenizer
 from shapeline.datasets.checks import JobDataset, read_format, text_settings
+from shapeline.datasets.entries import TEXT
 from shapeline.datasets.registry import Source
 from shapeline.datasets.sources import PARTS, expand, report_user_code, user_function
 from shapeline.errors import ShapelineError, nearest
 
 log = logging.getLogger(__name__)
 
+USUAL_BYTES = 1024  # at least so many for a text with the tokenizer text, so that custom texts may be longer
 TASKS = ("classification", "regression", "multilabel")
 RETURNED_TEXT = ("texts", "labels", "split", "class_names", "kind", "ground_truth_words")
 RETURNED_TRUTH = ("masks", "boxes", "box_names")
@@ -267,6 +270,9 @@ def check_texts(where: str, records: dict, entry: Source | None, dataset: JobDat
     chosen, custom = text_settings(entry, dataset), dataset.tokenizer
     if custom:
         tokens = tokenizer.tokenize(texts, tokenizer.load_tokenizer(custom), chosen.length)
+        if custom == TEXT and dataset.length is None:
+            longest = tokens.sizes.max(initial=0)
+            tokens = dataclasses.replace(tokens, length=int(np.clip(longest, USUAL_BYTES, chosen.length)))
     else:
         tokens = text.tokenize(texts, chosen)
     filled = np.flatnonzero(~tokens.empty)

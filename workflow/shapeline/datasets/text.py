@@ -14,6 +14,7 @@ UNITS = ("word", "character")
 PADDING, UNKNOWN = 0, 1
 DELETED = -1  # the id of a token that is removed from a document
 PAIR = "\x1e"  # separates the two sentences of a pair
+WORD = re.compile(r"^\s*\S+\s*|\S+\s*")  # with surrounding white space, so that joined words give the text
 # Zhang, Zhao & LeCun (2015), section 2.2, with a space instead of the line break, and without the second hyphen.
 CHARACTERS = ("", *"abcdefghijklmnopqrstuvwxyz0123456789-,;.!?:'\"/\\|_@#$%^&*~`+=<>()[]{} ")
 SPACE = CHARACTERS.index(" ")

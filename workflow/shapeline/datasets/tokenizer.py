@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from shapeline.datasets import folders, text
+from shapeline.datasets.entries import TEXT
 from shapeline.datasets.loading import explain_damage
 from shapeline.datasets.sources import expand, report_user_code, user_function
-from shapeline.datasets.text import PAIR
+from shapeline.datasets.text import DELETED, PADDING, PAIR, WORD
 from shapeline.errors import ShapelineError, first_line, name_type
 
 RETURNED = ("encode", "pad", "vocabulary")
@@ -219,8 +220,28 @@ SPACE = re.compile(r"\s")
 
 
 def load_tokenizer(source: str) -> Tokenizer:
-    """Return the tokenizer of a folder or of a user's function. Raises ShapelineError if it cannot be read."""
+    """Return a tokenizer, by its name in a dataset's entry. Raises ShapelineError if it cannot be read."""
+    if source == TEXT:
+        return Tokenizer(source, _encode_bytes, PADDING, list_tokens(257))
     return _load_folder(source) if folders.names_folder(source) else call_tokenizer(source)
+
+
+def _encode_bytes(text: str) -> tuple[list[int], list[int], list[str]]:
+    """Return the bytes of a text, from 1, their words with the white space behind these, and the words."""
+    parts = WORD.findall(text)
+    contents = [part.encode() for part in parts]
+    owners = [number for number, content in enumerate(contents) for _ in content]
+    return [byte + 1 for byte in b"".join(contents)], owners, [part.strip() for part in parts]
+
+
+def decode_texts(rows: np.ndarray) -> list[str]:
+    """Return rows of bytes (n, length) as texts without masked words, as `shapeline.explain` deletes them."""
+    texts = []
+    for row in rows:
+        row = row[row != PADDING]
+        decoded = (row[row != DELETED] - 1).astype(np.uint8).tobytes().decode(errors="ignore")  # of a cut character
+        texts.append(decoded.rstrip() if len(row) and row[-1] == DELETED else decoded)
+    return texts
 
 
 @functools.lru_cache(maxsize=4)

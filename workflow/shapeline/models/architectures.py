@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.datasets import sources
+from shapeline.datasets.entries import TEXT
 from shapeline.datasets.loading import Dataset, blocks
 from shapeline.datasets.sources import PARTS, expand
 from shapeline.errors import ShapelineError, nearest, reported_extras
@@ -242,6 +243,7 @@ def load_ready(settings: Mapping[str, Any] | JobModel, card: dict[str, Any]) -> 
         **({} if card.get("has_channels", True) else {"has_channels": False}),
         # Of a tokenizer defined by the user.
         **({"vocabulary": len(card["vocabulary"])} if "vocabulary" in card else {}),
+        **({"texts": True} if card.get("tokenizer") == TEXT else {}),
         "trusted": sorted(entry.trusted_types or ()),
         **({"outputs": entry.outputs} if entry.outputs else {}),
         **({"source_classes": card["source_classes"]} if "source_classes" in card else {}),

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shapeline.datasets.entries import TEXT
 from shapeline.datasets.sources import names_function, user_function
+from shapeline.datasets.tokenizer import decode_texts
 from shapeline.errors import ShapelineError, first_line, nearest
 from shapeline.models.adapters import (
     ORDERS,
@@ -93,6 +95,8 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
     suffix = Path(source).suffix
     if problem := explain_missing(suffix):
         raise ShapelineError(f"models: {source}: {problem}")
+    if known.get("texts") and suffix == ".skops":
+        return _load_text_pipeline(source, content, known)
     if known["kind"] != "table":
         raise ShapelineError(
             f"models: {source} takes tables, and the dataset is of kind {known['kind']}; give another model or dataset"
@@ -113,6 +117,18 @@ def _load_pipeline(source: str, content: bytes, known: dict[str, Any], task: str
     else:
         ask = estimator.predict
     return Pipeline(content, known["columns"], estimator, ask)
+
+
+def _load_text_pipeline(source: str, content: bytes, known: dict[str, Any]) -> "Function":
+    """Return the pipeline in a .skops file's bytes, whose first step takes texts."""
+    estimator = load_estimator(source, content, known["trusted"])
+    if find_width(estimator) is not None or find_columns(estimator) is not None:
+        raise ShapelineError(
+            f"models: {source} was fitted on columns and the dataset holds texts; save a pipeline that was fitted on a "
+            "list of texts, or call this one in a function of texts (framework: function)"
+        )
+    ask = _order_probabilities(source, estimator, known)
+    return Function(content, source, None, len(known["classes"]), ask, TEXT)
 
 
 def number_dates(frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -284,7 +300,8 @@ def _check_numbers(source: str, estimator: Any, columns: list[dict]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """The user's function of rows, or of data frames of typed columns; content: of its file; order: of images' axes."""
+    """A function of rows, of data frames of typed columns, or of texts; content: of its file; order: of images' axes,
+    or TEXT."""
 
     content: bytes
     source: str
@@ -298,6 +315,8 @@ class Function:
         """Return rows (n, *input shape) as the function is given them."""
         if self.table is not None:
             return self.table.compose(rows)
+        if self.order == TEXT:
+            return decode_texts(rows)
         return ORDERS[self.order](rows) if self.columns is None else numbers_frame(rows, self.columns)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
@@ -314,7 +333,9 @@ class Function:
 def _load_function(source: str, content: bytes, known: dict[str, Any], task: str) -> Function:
     """Return the function of "path/to/file.py:function", for `known` columns, classes and shape."""
     classes, function = None if task == "regression" else len(known["classes"]), user_function(source)
-    if not known.get("has_channels", True) and "order" not in known:
+    if known.get("texts"):
+        known["order"] = TEXT
+    elif not known.get("has_channels", True) and "order" not in known:
         rows = np.random.default_rng(0).random((1, *known["input_shape"]), dtype=np.float32)
         model, orders = Classifier("function", source, function), ("without_channels", "channels_first")
         known["order"] = next((order for order in orders if failure(model, rows, order) is None), orders[0])

@@ -18,7 +18,7 @@ from shapeline.config import mistakes, types
 from shapeline.datasets import folders
 from shapeline.datasets.checks import Dataset, read_format
 from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat, holds_texts
-from shapeline.datasets.entries import parse
+from shapeline.datasets.entries import TEXT, parse
 from shapeline.datasets.sources import find_file, list_arguments, names_function
 from shapeline.datasets.table_file import MAX_CLASSES, SUFFIXES
 from shapeline.errors import ShapelineError
@@ -378,28 +378,31 @@ def _configure_texts(
     name: str, file: list[str], table, column: str, model: str | None, trained: Model | None, keys: dict
 ) -> str:
     length = int(min(400, max(8, table[column].dropna().str.split().str.len().quantile(0.95))))
+    source = _format_source(model) if model else "architecture: word_cnn"
+    takes_texts = model is not None and (model.endswith(".skops") or "framework: function" in source)
+    cut = [f"length: {length}    # tokens; longer texts are truncated", "vocabulary: 5000"]
+    if trained:
+        cut = [f"tokenizer: {_quote(model)}    # of the model, which limits the length of a text"]
+    elif takes_texts:
+        cut = [f"tokenizer: {TEXT}    # the model takes the texts themselves"]
     lines = [
         "source: text_file",
         *file,
         f"text: {_quote(column)}" + "    # the other columns are not read" * (table.shape[1] > 2),
-        *(
-            [f"tokenizer: {_quote(model)}    # of the model, which limits the length of a text"]
-            if trained
-            else [f"length: {length}    # tokens; longer texts are truncated", "vocabulary: 5000"]
-        ),
+        *cut,
     ]
     return _format_experiment(
         name,
         _set_keys(lines, keys),
         [],
-        _format_source(model) if model else "architecture: word_cnn",
+        source,
         [
             "features: {kind: word}",
             "reference: delete    # baseline: masked words are deleted"
-            if trained
+            if trained or takes_texts
             else "reference: pad    # baseline: masked words become padding",
         ],
-        list_gradient_methods(model, path=not trained),
+        [] if takes_texts else list_gradient_methods(model, path=not trained),
         ["log_odds: {}"],
     )
 
