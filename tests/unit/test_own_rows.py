@@ -385,6 +385,37 @@ def test_what_refusals_name_works():
         shapeline.explain(LogisticRegression().fit(X, Y), csr_array(X[:3]), background=X[:9])
 
 
+class PyFuncModel:
+    """MLflow's own model, whose predict gives what that of the model inside gives: labels of a classifier."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def predict(self, rows):
+        return self.inner.predict(rows)
+
+    def get_raw_model(self):
+        if isinstance(self.inner, Custom):
+            raise NotImplementedError("`get_raw_model` is not implemented by the underlying model")
+        return self.inner
+
+
+class Custom:
+    def predict(self, rows):
+        return np.column_stack([np.full(len(rows), 0.25), np.full(len(rows), 0.75)])
+
+
+@pytest.mark.parametrize("inner", [LogisticRegression().fit(X, Y), LinearRegression().fit(X, Y), Custom()])
+def test_a_model_of_mlflow_is_explained_as_the_one_inside(inner):
+    if isinstance(inner, Custom):  # a custom one, whose predictions have no known meaning
+        with pytest.raises(ShapelineError, match=r"probabilities, give model\.predict without value='prediction'"):
+            shapeline.explain(PyFuncModel(inner), X[:2], background=X[:9])
+        assert shapeline.explain(PyFuncModel(inner).predict, X[:2], background=X[:9]).value_full.tolist() == [0.75] * 2
+        return
+    found, expected = (shapeline.explain(model, X[:2], background=X[:9]) for model in (PyFuncModel(inner), inner))
+    assert found.target_names == expected.target_names and (found.scores == expected.scores).all()
+
+
 class CatBoost:
     """CatBoost's base class, whose predictions are margins; the real one is used where it is installed."""
 

@@ -156,6 +156,7 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     given_features = wanted.features if isinstance(wanted.features, Features) else None
     kind = wanted.features.get("kind") if isinstance(wanted.features, dict) else wanted.features
     tokens = (given_features.kind if given_features else kind if isinstance(kind, str) else None) in TEXT_KINDS
+    model = adapters.unwrap_mlflow(model)
     model, cutter, inputs = read_text_model(model, wanted.tokenizer, inputs)
     if cutter is None:
         adapters.check_inputs(model)

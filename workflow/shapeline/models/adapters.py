@@ -105,6 +105,18 @@ def unwrap_booster(model: Any) -> Any:
     return LightGBMClassifier(model, fitted, np.arange(max(2, model.num_model_per_iteration())))
 
 
+def unwrap_mlflow(model: Any) -> Any:
+    """Return the model in a PyFuncModel of MLflow, whose predict gives a classifier's labels; others unchanged."""
+    if not hasattr(model, "get_raw_model"):
+        return model
+    try:
+        inner = model.get_raw_model()
+    except NotImplementedError:  # of a custom Python model
+        return model
+    is_known = find_framework(inner) or find_classes(unwrap_booster(inner)) is not None or is_regressor(inner)
+    return inner if is_known else model
+
+
 def select_outputs(model: Any) -> Any:
     """Return a model whose outputs are the numbers that are explained: a booster's, or the logits of transformers."""
     return backend("torch").select_logits(model) if find_framework(model) == "torch" else unwrap_booster(model)

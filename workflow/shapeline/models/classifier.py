@@ -262,7 +262,7 @@ def reject_predictions(name: str, rows: int, given: str) -> ShapelineError:
     return ShapelineError(
         f"model '{name}': gave {given} for {format_count(rows, 'row')}, and a regression has one number per row; "
         "explain one output at a time, as by lambda rows: model.predict(rows)[:, 0], or, where the outputs are "
-        "probabilities, leave value='prediction' out"
+        "probabilities, give model.predict without value='prediction'"
     )
 
 
