@@ -118,6 +118,8 @@ def main() -> int:
         ("compared", read_compared, COMPARED_KEYS),
     )
     names = sorted({path.parent.name for side in (args.old, args.new) for path in side.glob("*/instances.parquet")})
+    if not names:
+        parser.error(f"{args.old} and {args.new}: no experiments; give two folders of results")
     for name in names:
         for kind, read, keys in kinds:
             old, new = (read(side / name) for side in (args.old, args.new))

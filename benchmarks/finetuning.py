@@ -23,7 +23,8 @@ def read_texts(path: Path) -> tuple[dict, tuple[str, ...]]:
     """Return texts with labels and the official split, and the names of the classes."""
     if path.is_file():
         return text_sources.read_imdb({path.name: path}), NAMES["imdb"]
-    training = next(one for one in map(path.joinpath, ("train.csv", "train_subset.csv.gz")) if one.exists())
+    named = [path / name for name in ("train.csv", "train_subset.csv.gz")]
+    training = next((one for one in named if one.exists()), named[0])
     return text_sources.read_agnews({"train.csv": training, "test.csv": path / "test.csv"}), NAMES["ag_news"]
 
 

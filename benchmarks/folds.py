@@ -5,7 +5,7 @@ with the architecture's default settings; a tenth of them chooses the best epoch
 of each fold, and the accuracy of all with its 95 % Wilson interval. A test part can be too small to decide a claim.
 """
 
-import sys
+import argparse
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,9 +31,9 @@ def measure_fold(dataset, architecture: str, split: np.ndarray, seed: int) -> tu
     return round(card["test_accuracy"] * card["rows"]["test"]), card["rows"]["test"]
 
 
-def main(folder: str, architecture: str, folds: str = "5") -> None:
+def main(folder: str, architecture: str, folds: int = 5) -> None:
     dataset, counts = loading.load(folder), []
-    for seed, split in enumerate(split_folds(len(dataset.labels), int(folds))):
+    for seed, split in enumerate(split_folds(len(dataset.labels), folds)):
         counts.append(measure_fold(dataset, architecture, split, seed))
         print(f"fold {seed + 1}: {counts[-1][0]:,} of {counts[-1][1]:,} correct", flush=True)
     correct, count = np.sum(counts, 0).tolist()
@@ -42,4 +42,8 @@ def main(folder: str, architecture: str, folds: str = "5") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", metavar="DATASET")
+    parser.add_argument("architecture", metavar="ARCHITECTURE")
+    parser.add_argument("folds", metavar="FOLDS", nargs="?", type=int, default=5)
+    main(**vars(parser.parse_args()))

@@ -13,6 +13,8 @@ import time
 
 def main() -> None:
     began = time.time()
+    if len(sys.argv) != 4 or sys.argv[1] not in ("start-up", "memory"):
+        sys.exit(__doc__.strip())
     what, framework, argument = sys.argv[1:]
     print(json.dumps(start_up(framework, argument, began) if what == "start-up" else memory(framework, int(argument))))
 

@@ -150,11 +150,15 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=2**14, help="evaluations, at most")
     rivals.add_option(parser)
     given = parser.parse_args()
+    if not (given.folder / "published_mse.csv").is_file():
+        parser.error(f"{given.folder}: there is no published_mse.csv; give the folder that holds it and the games")
     environment = rivals.prepare(given.rivals)
     shown = (*SHOWN, *(f"shapiq {name}"[:13] for name in rivals.NAMES if environment))
     print(f"{'family':<20} {'budget':>6} {' '.join(f'{name:>13}' for name in shown)}")
     measured = measure(given.folder, given.draws, given.games, given.largest, environment)
-    for name, number in summarise(measured).items() if len(measured) else ():
+    if measured.empty:
+        parser.error(f"{given.folder}: no games of the table at up to {given.largest} evaluations; give .npz files")
+    for name, number in summarise(measured).items():
         print(f"{name}: {number:.2f}")
 
 

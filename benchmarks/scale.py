@@ -167,6 +167,8 @@ def main() -> None:
         of = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
         print(max(resource.getrusage(who).ru_maxrss for who in of) / 1e3)
         return
+    if len(given) not in (0, 3) or not all(number.isdecimal() for number in given):
+        sys.exit(__doc__.strip())
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for numbers in [tuple(map(int, given))] if given else CASES:
         case(*numbers)

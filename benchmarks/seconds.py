@@ -30,7 +30,9 @@ def make(experiment: str, folder: Path, *targets: str) -> None:
     chosen = {"run": [experiment], "results": folder.name, "experiments": {experiment: SMALLER.get(experiment, {})}}
     (folder / "chosen.yaml").write_text(yaml.safe_dump(chosen))
     args = [*targets, "--cores", "1", "--configfile", str(folder / "chosen.yaml"), "--quiet", "all"]
-    subprocess.run([sys.executable, "-m", "snakemake", *args], check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-m", "snakemake", *args], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{experiment}: snakemake failed: {done.stderr.strip()[-500:]}")
 
 
 def repeat(experiment: str, folder: Path, entry: str) -> tuple[float, str]:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -156,6 +157,22 @@ def test_an_unknown_part_is_reported(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["run", "--quick", "--only", "nothing"])
     with pytest.raises(SystemExit, match="there is no 'nothing'; choose among: digits_cnn"):
         run.main()
+
+
+@pytest.mark.parametrize(
+    "command, reason",
+    [
+        ("folds {0} mlp", "error: prepared dataset {0}: {0}/card.json is missing"),
+        ("published {0}", "published.py: error: {0}: there is no published_mse.csv"),
+        ("compare_scores {0} {0}", "compare_scores.py: error: {0} and {0}: no experiments"),
+    ],
+)
+def test_a_folder_without_what_a_command_reads_is_one_line(tmp_path, command, reason):
+    words = [word.format(tmp_path) for word in command.split(" ")]
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{words[0]}", *words[1:]], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode and done.stderr.splitlines()[-1].startswith(reason.format(tmp_path))
 
 
 def test_fine_tuning_trains_only_the_last_layers():

@@ -15,7 +15,7 @@ def test_every_record_is_tested_once():
 
 def test_folds_of_cells_are_accurate(tmp_path, capsys):
     preparation.prepare("breast_cancer", {}, [], tmp_path)
-    folds.main(str(tmp_path), "mlp", "2")
+    folds.main(str(tmp_path), "mlp", 2)
     lines = capsys.readouterr().out.splitlines()
     counts = np.array([line.replace(",", "").split()[2:5:2] for line in lines[:2]], int)
     share = 100 * counts[:, 0].sum() / 569
