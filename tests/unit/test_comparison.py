@@ -82,6 +82,20 @@ def test_the_recommendation_is_independent_of_the_unit_of_values(unit):
     assert found.recommended == "kernel"
 
 
+@pytest.mark.parametrize(
+    "predict, methods, recommended, words",
+    [
+        (lambda x: np.prod(np.sign(x), axis=1), ["occlusion"], None, "No method is better than random attribution: "),
+        (lambda x: x[:, 0] * x[:, 1] + x[:, 2], ["shapley", "sample_shapley"], "sample_shapley", "not a candidate."),
+        (lambda x: np.full(len(x), 0.1), ["occlusion", "shapley"], "occlusion", "Undecided between occlusion"),
+    ],
+)
+def test_a_control_or_an_unaffordable_method_is_not_recommended(predict, methods, recommended, words):
+    """Parity, where random is better; 512 coalitions of exact values; and errors that are all rounding."""
+    found = shapeline.compare(predict, RNG.normal(size=(12, 9)), methods, reference="zero", value="prediction")
+    assert found.recommended == recommended and words in repr(found)
+
+
 def test_masking_is_measured_by_the_models_log_odds(found):
     """Over the counts 0 to d of removed features, by hand for one row of one method."""
     scores = found.explanations["loo"].scores[0]

@@ -320,6 +320,9 @@ def test_a_method_measured_on_too_few_instances_is_reported():
     assert "failing is not compared: measured on fewer than half" in evidence.exclusions(one, results).data
     results.measured["error"].loc[lambda rows: rows["method"] == "failing", "statistic"] = "spearman"
     assert "failing is not compared: no RMSE, because" in evidence.exclusions(one, results).data
+    results.measured["log_odds"] = results.measured["error"]
+    by_deletion = dataclasses.replace(one, criterion=criteria.CRITERIA[3])
+    assert "failing is not compared: no deletion AUC." in evidence.exclusions(by_deletion, results).data
     errors["failing"][:10] = 1.0
     results = of_errors(errors, {"most": 3, "other": 2, "failing": 1}, 8)
     [one] = criteria.collect_evidence(results)

@@ -284,7 +284,7 @@ def test_superpixels_are_the_same_on_every_run(flower, tmp_path):
         np.testing.assert_array_equal(here, np.load(file))
 
 
-def test_superpixels_of_a_flat_image_and_of_small_ones():
+def test_superpixels_of_a_flat_image_and_of_small_ones(caplog):
     flat = features.build_for(
         {"kind": "superpixel", "segments": 9}, {"input_shape": (1, 12, 12)}, np.zeros((1, 12, 12))
     )
@@ -295,6 +295,12 @@ def test_superpixels_of_a_flat_image_and_of_small_ones():
         np.testing.assert_array_equal(
             superpixels(image[None]).cells, built.cells
         )  # by default four pixels or more each
+    assert (
+        superpixels(image[None], method="quickshift").d
+        == 1
+        < superpixels(image[None], method="quickshift", max_distance=2).d
+    )
+    assert caplog.messages == ["superpixels: quickshift finds one in the whole image; set max_distance: 2, or slic"]
 
 
 @pytest.mark.parametrize(

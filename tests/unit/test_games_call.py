@@ -21,6 +21,7 @@ import pytest
 import torch
 
 import shapeline
+from shapeline.api import choice
 from shapeline.errors import ShapelineError
 from shapeline.methods.registry import METHODS
 from tests.unit.value_tables import masks_of
@@ -610,6 +611,20 @@ def test_a_long_estimation_is_announced_before_the_evaluations(monkeypatch):
     )
     with pytest.warns(UserWarning, match=words), pytest.raises(ShapelineError, match="ZeroDivisionError"):
         shapeline.shapley_values(lambda masks: 1 / 0, 400)
+
+
+@pytest.mark.parametrize("method, n", [("stratified_svarm", 8), ("sample_interactions", 7), ("leverage_shap", 9)])
+def test_a_default_budget_is_enough_for_every_method(method, n):
+    """Only the user's own number is refused, with the minimum."""
+    found = shapeline.shapley_values(smooth_game(n, 1), n, method=method)
+    least = {"leverage_shap": 4 * n}.get(method) or choice.count_least({"method": method}, n)
+    assert 4 * n - 2 <= found.evaluations[0] <= least
+    inputs = np.random.default_rng(0).normal(size=(2, n))
+    explained = shapeline.explain(lambda rows: np.tanh(rows.sum(axis=1)), inputs, method, "zero", value="prediction")
+    assert 4 * n - 2 <= max(explained.evaluations) <= least
+    if least > 4 * n:
+        with pytest.raises(ShapelineError, match=f"needs {least} for {n} players"):
+            shapeline.shapley_values(smooth_game(n, 1), n, least - 1, method)
 
 
 def test_an_array_of_names_tells_the_number_of_players():

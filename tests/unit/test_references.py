@@ -205,8 +205,6 @@ def test_an_array_of_one_input_and_of_several(pictures, tmp_path, monkeypatch):
     monkeypatch.setenv("OWN_FOLDER", str(tmp_path))
     settings = {"kind": "array", "path": "${OWN_FOLDER}/own.npy"}
     np.testing.assert_array_equal(references.build(settings, pictures, 0).rows, rows)
-    assert references.find_file(settings) == tmp_path / "own.npy"
-    assert references.find_file("mean") is None
 
 
 def test_an_array_of_tokens(documents, tmp_path):

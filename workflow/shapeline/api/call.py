@@ -19,7 +19,6 @@ from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.game_values import WHERE
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, count_processes
-from shapeline.datasets import sources
 from shapeline.designs.design import check_choice, check_integer, count_evaluations
 from shapeline.errors import MethodFailure, ShapelineError, name_type, rename_place, reported_extras
 from shapeline.files import check_path
@@ -77,8 +76,8 @@ def explain(
         ``{"size": ["height", "weight"], "age": ["age"]}`` or a Features. Default: columns, words, pixels of images of
         up to 1,024, and 16 x 16 patches of larger images.
     budget : float or dict
-        Evaluations of sampled methods as a multiple of d, 4 by default; or an error target: ``{"error": 0.05}``,
-        ``{"error": "5%"}`` or ``{"top": 5}``, with "max_budget" beside it.
+        Evaluations of sampled methods as a multiple of d, by default 4, or the method's minimum if that is more; or an
+        error target: ``{"error": 0.05}``, ``{"error": "5%"}`` or ``{"top": 5}``, with "max_budget" beside it.
     target : str, int or list
         "predicted" (default), "true" (of y), "each" (a row per class), a class by name or number, a set of classes (a
         row per class), or a list with one per input.
@@ -126,7 +125,7 @@ def explain(
     """
     is_auto = choice.is_auto(method, "explain")
     first = "gp_shapley" if is_auto else method
-    settings, spend, evaluations = choice.settle_spending("explain", first, parameters, budget, evaluations)
+    settings, budget, evaluations = choice.settle_spending("explain", first, parameters, budget, evaluations)
     seed = choice.seed_by(seed, random_state)
     wanted = CallOptions(
         reference, features, target, seed, background, value, y, feature_names, class_names, tokenizer, outputs
@@ -135,11 +134,12 @@ def explain(
         case = build_case(model, inputs, wanted)
         if is_auto:
             largest = max((own.d for own, _ in case.buckets), default=1)
+            spend = choice.check_spending("explain", budget, evaluations)
             spent = choice.count_affordable(largest, spend, evaluations)
             settings = choice.check_entry(
                 choice.choose_method(largest, spent, choice.limit_exact(spend, spent)), parameters, spend
             )
-        return case.settle_value(value, [settings["method"]]).explain_all(settings, spend, evaluations)
+        return case.settle_value(value, [settings["method"]]).explain_all(settings, budget, evaluations)
 
 
 def shapley_values(
@@ -179,8 +179,9 @@ def shapley_values(
         "auto" is exact where all coalitions are within `evaluations`, or are at most 256 if neither that nor an error
         target is given, and else gp_shapley.
     budget : float or dict, optional
-        In place of `evaluations`: a multiple of the number of players (default 4), or an error target as in
-        `shapeline.explain`: ``{"error": 0.05}``, ``{"error": "5%"}`` or ``{"top": 5}``, with "max_budget" beside it.
+        In place of `evaluations`: a multiple of the number of players, by default 4, or the method's minimum if that is
+        more; or an error target as in `shapeline.explain`: ``{"error": 0.05}``, ``{"error": "5%"}`` or ``{"top": 5}``,
+        with "max_budget" beside it.
     player_names, output_names : sequence of str, optional
         Names of the players, all different, and of the outputs.
     seed, random_state : int
@@ -235,7 +236,8 @@ def shapley_values(
         spent = choice.count_affordable(n, spend, evaluations)
         chosen = choice.choose_method(n, spent, evaluations or choice.limit_exact(spend, spent))
     settings = choice.check_entry(chosen, parameters, spend, WHERE)
-    _check_method(chosen, n, evaluations)
+    _check_method(settings, n, evaluations)
+    spend = spend if evaluations else choice.resolve_default(budget, settings, n)
     features = Features("player", (n,), np.arange(n, dtype=np.int32), names)
     parsed = _parse_methods(settings, spend, evaluations, features, seed_of(seed, chosen, 0))
     check_choice(WHERE, "on_error", on_error, ("fail", "record"))
@@ -323,14 +325,14 @@ def _read_attribute(game: object, name: str) -> object:
     return value if hasattr(value, "__iter__") and not callable(value) else None
 
 
-def _check_method(method: str, n: int, evaluations: int | None) -> None:
+def _check_method(settings: dict, n: int, evaluations: int | None) -> None:
     """Raise ShapelineError for a method that needs more than values of coalitions, or more evaluations."""
+    method = settings["method"]
     if not METHODS[method].is_design:
         able = ", ".join(name for name, one in METHODS.items() if one.is_design)
         raise ShapelineError(f"{WHERE}: {method} needs a model and its inputs; use one of {able}")
-    minimum = METHODS[method].minimum if evaluations else None
-    least = min(sources.resolve(minimum).function(n) + METHODS[method].omitted_ends, 2 ** min(n, 62)) if minimum else 0
-    if least and evaluations < least:
+    least = choice.count_least(settings, n) if evaluations else 0
+    if evaluations and evaluations < least:
         raise ShapelineError(
             f"{WHERE}: evaluations is {evaluations} and {method} needs {least} for {n} players; raise it"
         )

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from shapeline.api import inputs as givens
-from shapeline.api.choice import parse_stopping_rule
+from shapeline.api.choice import parse_stopping_rule, resolve_default
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import show_progress
 from shapeline.api.inputs import Inputs
@@ -91,14 +91,15 @@ class Case:
             return self
         return dataclasses.replace(self, game=dataclasses.replace(self.game, value="log_probability"))
 
-    def explain_all(self, settings: dict, budget: float | dict, evaluations: int | None = None) -> Explanation:
-        """Return a method's explanations; settings: its name and parameters; evaluations: replaces the budget."""
+    def explain_all(self, settings: dict, budget: float | dict | None, evaluations: int | None = None) -> Explanation:
+        """Return a method's explanations; settings: its name and parameters; evaluations: replaces the budget, which is
+        the default if it is None."""
         method = settings["method"]
         self._check_data(method)
-        budget = budget if METHODS[method].sampled else None
-        until = parse_stopping_rule(budget)
-        if not METHODS[method].sampled:
-            evaluations = None
+        sampled = METHODS[method].sampled
+        until = parse_stopping_rule(budget) if sampled else None
+        largest = max((features.d for features, _ in self.buckets), default=1)
+        limits = {"evaluations": evaluations} if evaluations else {"budget": resolve_default(budget, settings, largest)}
         options = Options(seed_of(self.seed, method, 0), on_error="fail")
         parts, inputs = [], self.inputs
         with show_progress(method, len(inputs)) as start_progress:
@@ -110,12 +111,12 @@ class Case:
                     progress=start_progress(len(indices)),
                 )
                 game = self.game.having(features=features)
-                group_budget = budget if evaluations is None or not features.d else evaluations / features.d
-                parsed = parse(settings, [until or group_budget])
+                own = evaluations / features.d if evaluations and features.d else None
+                own = until or own or resolve_default(budget, settings, features.d)
+                parsed = parse(settings, [own if sampled else None])
                 parts += attribute(game, inputs[indices], self.targets[indices], parsed, group_options)
         record = parts[0] if len(parts) == 1 else _join_groups(parts, [indices for _, indices in self.buckets])
-        limits = {} if budget is None else {"budget": budget} if evaluations is None else {"evaluations": evaluations}
-        return Explanation(**vars(record), about=self._describe(settings | limits))
+        return Explanation(**vars(record), about=self._describe(settings | (limits if sampled else {})))
 
     def _check_data(self, method: str) -> None:
         """Raise ShapelineError for inputs that the method does not explain."""

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 import shapeline
 from shapeline.config.types import MAX_BUDGET
+from shapeline.datasets import sources
 from shapeline.designs.design import MAX_D, check_integer
 from shapeline.errors import ShapelineError, name_type, nearest
 from shapeline.methods.parameters import StoppingRule
@@ -28,6 +29,20 @@ def check_spending(where: str, budget: float | dict | None, evaluations: object)
     return BUDGET
 
 
+def count_least(settings: dict, d: int) -> int:
+    """Return the smallest number of evaluations that a method takes for d features, with both ends."""
+    method = METHODS[settings["method"]]
+    if not method.minimum:
+        return 0
+    values = method.parameters.model_validate(settings).model_dump()
+    return min(sources.resolve(method.minimum)({**values, "d": d}) + method.omitted_ends, 2 ** min(d, 62))
+
+
+def resolve_default(budget: float | dict | None, settings: dict, d: int) -> float | dict:
+    """Return a budget as it is given, and by default BUDGET or what the method needs for d features."""
+    return max(BUDGET, count_least(settings, d) / max(d, 1)) if budget is None else budget
+
+
 def is_auto(method: object, where: str) -> bool:
     """Return whether the call chooses the method. Raises ShapelineError for what is not a name."""
     if not isinstance(method, str):
@@ -38,12 +53,12 @@ def is_auto(method: object, where: str) -> bool:
 
 def settle_spending(
     where: str, method: str, parameters: dict, budget: float | dict | None, evaluations: int | None
-) -> tuple[dict, float | dict, int | None]:
-    """Return the settings of a method, its budget and its evaluations; a method may take these as a parameter."""
+) -> tuple[dict, float | dict | None, int | None]:
+    """Return the settings of a method, its budget as given, and its evaluations, which may be a parameter of it."""
     spend = check_spending(where, budget, evaluations)
     if evaluations is not None and method in METHODS and "evaluations" in METHODS[method].parameters.model_fields:
         parameters, evaluations = parameters | {"evaluations": evaluations}, None
-    return check_entry(method, parameters, spend, where), spend, evaluations
+    return check_entry(method, parameters, spend, where), budget, evaluations
 
 
 def parse_stopping_rule(budget: float | dict | None) -> dict | None:

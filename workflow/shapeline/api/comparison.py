@@ -12,7 +12,7 @@ import pandas as pd
 
 from shapeline.api import drawing, formatting, stored
 from shapeline.api.case import CallOptions, Case, build_case
-from shapeline.api.choice import check_method, check_spending, seed_by, settle_spending
+from shapeline.api.choice import MIN_EXACT, check_method, check_spending, seed_by, settle_spending
 from shapeline.api.explanation import Explanation
 from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
 from shapeline.errors import NO_RULE, ShapelineError, reported_extras
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_METHODS = ("kernel_shap", "sample_shapley", "gp_shapley", "occlusion")
 CONTROL = "random"  # the end of the range that the margin is a share of; it evaluates no model
 MAX_ROWS = 1_000_000  # model rows that exact values may cost
+ROUNDING = 1e-12  # of errors, as a share of the largest prediction
 EXACT = ("tree_shap", "linear_shap")  # methods that read exact values from the model, for any number of features
 PRINTED = {"rmse": "error", "spearman": "rank correlation", "deletion_auc": "deletion", "insertion_auc": "insertion"}
 TITLES = {"deletion": "deletion AUC", "insertion": "insertion AUC"}  # of columns, in print
@@ -55,7 +56,7 @@ class Comparison:
     @property
     def recommended(self) -> str | None:
         """The recommended method; None where there is none."""
-        return self.advice and self.advice.entry
+        return None if self.advice is None or self.advice.is_random else self.advice.entry
 
     @property
     def criterion(self) -> str | None:
@@ -124,7 +125,7 @@ def compare(
     methods : sequence or mapping
         Names, or name -> method or ``{"method": name, ...parameters}``; `random` is always added.
     budget : float or dict
-        Evaluations of sampled methods as a multiple of d, or an error target, as of `explain`; 4 by default. A method
+        Evaluations of sampled methods as a multiple of d, or an error target, as of `explain`. A method
         with `budget` or `evaluations` of its own takes these.
     evaluations : int
         Number of evaluations per input of sampled methods, instead of a budget.
@@ -242,7 +243,7 @@ def _compute_exact(case: Case, found: Mapping[str, Explanation], notes: list[str
             "linear models the methods tree_shap and linear_shap give them."
         )
         return None
-    return case.explain_all({"method": "shapley"}, 1.0)
+    return case.explain_all({"method": "shapley"}, None)
 
 
 def _find_other_units(found: Mapping[str, Explanation], exact: Explanation | None) -> dict[str, str]:
@@ -336,13 +337,18 @@ def _choose_criterion(measured: pd.DataFrame, exact: Explanation | None) -> tupl
 def _advise(
     values: pd.DataFrame, table: pd.DataFrame, exact: Explanation | None, margin: float, notes: list
 ) -> Recommendation:
-    """Recommend a method, with a note where one costs as much as the exact values."""
+    """Recommend a method, with a note where one costs as much as the exact values, or is exact and costs far more."""
     costs = table["evaluations"]
     most = np.inf if exact is None else exact.cost["evaluations"]
+    if exact is not None and values.max().max() <= ROUNDING * np.abs([exact.value_full, exact.value_empty]).max():
+        values = 0 * values  # of a constant prediction, whose errors are all rounding
     inexact = [entry for entry in values if entry != CONTROL and (exact is None or values[entry].any())]
     if expensive := [entry for entry in inexact if costs[entry] >= most]:
         notes.append(
             f"The exact values cost {most:,.6g} evaluations per instance, no more than {', '.join(expensive)}: use "
             f"{formatting.name_of(exact)} in place of these."
         )
-    return recommend(values, costs.to_dict(), margin, CONTROL)
+    limit = max(MIN_EXACT, *costs[inexact]) if inexact else np.inf
+    above = [entry for entry in values.columns.difference([CONTROL, *inexact]) if costs[entry] > limit]
+    notes += [f"{entry} is exact, for {costs[entry]:,.6g} evaluations, and not a candidate." for entry in above]
+    return recommend(values.drop(columns=above), costs.to_dict(), margin, CONTROL)

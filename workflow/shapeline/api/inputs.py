@@ -438,18 +438,18 @@ def _read_array(
         card |= {"feature_names": names} if names else {}
     elif feature_names is not None:
         raise ShapelineError("explain: feature_names: are of the columns of a table; leave them out")
+    shown = shown[None] if len(shown) != len(inputs) else shown
     background, reference = (
-        _read_rows_like(what, rows, inputs, np.int32 if tokens else dtype, layout)
+        _read_rows_like(what, rows, inputs, np.int32 if tokens else dtype, layout, shown.shape[1:])
         for what, rows in zip(("background", "reference"), other_rows, strict=True)
     )
-    shown = shown[None] if len(shown) != len(inputs) else shown
     return Inputs(kind, inputs, shown, range(len(inputs)), card, background, reference, layout=layout)
 
 
 def _read_rows_like(
-    what: str, rows: Any, inputs: np.ndarray, dtype: type | None, layout: Layout | None
+    what: str, rows: Any, inputs: np.ndarray, dtype: type | None, layout: Layout | None, shown: tuple[int, ...]
 ) -> np.ndarray | None:
-    """Return rows, or one row, of the inputs' shape as (m, *input shape); what: the argument."""
+    """Return rows, or one row, of the inputs' shape as (m, *input shape); what: the argument, shown: a row's shape."""
     if rows is None:
         return None
     shape = inputs.shape[1:]
@@ -458,7 +458,7 @@ def _read_rows_like(
         rows = layout.inward(rows)
     rows = rows[None] if rows.shape == shape else rows
     if rows.shape[1:] != shape or not len(rows):
-        raise ShapelineError(f"explain: the {what} has shape {given.shape} and one input {shape}; give rows like it")
+        raise ShapelineError(f"explain: the {what} has shape {given.shape} and one input {shown}; give rows like it")
     _check_images(what, rows)
     return rows
 

@@ -67,6 +67,9 @@ def cut_segments(x: np.ndarray, settings: dict) -> np.ndarray:
             convert2lab=colour,
             rng=0,
         )
+        if not labels.any() and np.ptp(image) > 0:  # the defaults are those of photographs
+            less = min(labels.shape) / 4
+            log.warning("superpixels: quickshift finds one in the whole image; set max_distance: %g, or slic", less)
     return np.unique(labels, return_inverse=True)[1].reshape(labels.shape)
 
 

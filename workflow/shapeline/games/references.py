@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -277,12 +276,6 @@ def _fit_conditional(chosen: dict, dataset: "Dataset", training: np.ndarray, see
     rows, fill = build_conditional(chosen["form"], chosen["rows"], records, rng)
     real = np.result_type(dataset.inputs.dtype, np.float32)
     return Reference(rows.astype(real), given=fill)
-
-
-def find_file(settings: dict | str) -> Path | None:
-    """Return the user's file of a reference, with variables expanded; None for the other kinds."""
-    kind, chosen = parse(settings)
-    return sources.expand(chosen["path"]) if kind == "array" else None
 
 
 def _find_removal_id(kind: str, card: dict) -> int:

@@ -299,6 +299,8 @@ def name_verdict(advice: Recommendation) -> str:
     """Return the verdict with its symbol: ★ recommended, ☆ undecided."""
     if advice.entry is None:
         return "too few instances"
+    if advice.is_random:
+        return "none better than random"
     if advice.outcome != "undecided":
         return f"★ {advice.entry}"
     is_short = len(advice.rivals) <= 2

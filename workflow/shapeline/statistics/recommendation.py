@@ -54,6 +54,11 @@ class Recommendation:
         """Whether no instances are left."""
         return self.available is not None and self.n >= self.available
 
+    @property
+    def is_random(self) -> bool:
+        """Whether random attribution is the best, so that no method can be recommended."""
+        return self.to_random and self.entry == self.ends_at and self.outcome in ("best", "recommended")
+
     def decision(self, cost: str = "", among: str = "") -> str:
         """Return only the decision, "Recommended: gp_shapley (64 evaluations)", without a full stop.
 
@@ -66,6 +71,8 @@ class Recommendation:
             return "No recommendation"
         if self.outcome == "undecided":
             return f"Undecided between {self.entry}{cost} and {_enumerate(self.rivals)}"
+        if self.is_random:
+            return f"No method{among} is better than random attribution"
         return f"Recommended: {self.entry}{cost}"
 
     def reason(self, unit: str = "", among: str = "") -> str:

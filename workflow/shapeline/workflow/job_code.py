@@ -178,8 +178,8 @@ def list_user_files(config: Config, experiment: str) -> list[str]:
 
 def find_reference_file(config: Config, experiment: str) -> list[str]:
     """Return the user's array of the baseline, as an input."""
-    file = references.find_file(canonical(config.experiments[experiment].reference))
-    return as_inputs([str(file)]) if file else []
+    kind, chosen = references.parse(canonical(config.experiments[experiment].reference))
+    return as_inputs([str(expand(chosen["path"]))]) if kind == "array" else []
 
 
 # A job imports one framework by name from these tables, which a scan of imports does not find.

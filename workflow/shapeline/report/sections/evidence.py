@@ -324,8 +324,11 @@ def _explain_absence(answer: Evidence, measured: pd.DataFrame) -> list[str]:
     """Return a sentence per reason for which methods are not compared."""
     of_statistic = measured["statistic"] == answer.criterion.statistic
     other = set(measured["method"]) - set(measured.loc[of_statistic, "method"])
+    missing = f"no {answer.criterion.short}"
+    if answer.criterion.metric == "error":
+        missing = "no RMSE, because the scores have another unit than the exact scores"
     reasons = {
-        "no RMSE, because the scores have another unit than the exact scores": other.intersection(answer.absent),
+        missing: other.intersection(answer.absent),
         "measured on fewer than half of the instances": set(answer.absent) - other,
     }
     return [
