@@ -11,15 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, RandomForestClassifier, VotingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.mixture import GaussianMixture
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
+from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
@@ -319,6 +321,51 @@ class Hazard:
     predict_partial = predict_median
 
 
+class Fitter:
+    """As lifelines' Cox model: its methods are those of a model inside."""
+
+    def __dir__(self):
+        return dir(Hazard())
+
+    def __getattr__(self, name):
+        return getattr(Hazard(), name)
+
+
+class Effect:
+    """As of econml."""
+
+    def effect(self, rows):
+        return rows[:, 0]
+
+
+class Labels(BaseEstimator):
+    """As XGBoost's classifier of two labels a row, whose margins are no logits of two classes."""
+
+    objective = "binary:logistic"
+
+    def get_booster(self):
+        return None
+
+    def predict(self, rows, output_margin=False):
+        return np.stack([rows[:, 0], rows[:, 1]], 1)
+
+    def predict_proba(self, rows):
+        return 1 / (1 + np.exp(-self.predict(rows)))
+
+
+Labels.predict_proba.__module__ = "xgboost.sklearn"
+
+
+class Rocket(RegressorMixin, BaseEstimator):
+    """As regressors of aeon, which also have fit_predict."""
+
+    def fit_predict(self, rows, numbers):
+        return numbers
+
+    def predict(self, rows):
+        return rows[:, 0] * rows[:, 1]
+
+
 @pytest.mark.parametrize(
     ("model", "told"),
     [
@@ -330,6 +377,13 @@ class Hazard:
             IsolationForest(n_estimators=5).fit(X),
             "predicts groups, not probabilities; give model.decision_function with value='prediction'",
         ),
+        (GaussianMixture(2).fit(X).predict, "predicts groups; give model.predict_proba"),
+        (KernelDensity().fit(X), "a KernelDensity has no method predict; give model.score_samples with value='pred"),
+        (Fitter(), r"a Fitter has no method predict; give another of its methods \(predict_median, predict_partial\)"),
+        (Effect(), r"an Effect has no method predict; give another of its methods \(effect\) with value='prediction'"),
+        (Labels(), r"or of a model with several labels those of one: lambda rows: model.predict_proba\(rows\)\[:, 0\]"),
+        (lambda rows: (rows[:, 0], rows), r"return one of its 2 parts, as lambda rows: function\(rows\)\[0\] does"),
+        (lambda rows: [{}] * len(rows), "not 'dict'.; return an array of numbers$"),
         (SimpleNamespace(n_players=3), r"a game has players and no inputs; call shapeline.shapley_values\(game\)"),
         (
             PCA(2).fit(X),
@@ -372,6 +426,7 @@ def test_what_refusals_name_works():
         (lambda rows: vectors.decision_function(rows)[:, 0], "prediction"),
         (IsolationForest(n_estimators=5).fit(X).decision_function, "prediction"),
         (LinearRegression().fit(X, 9.0 * Y).predict, None),
+        (Rocket(), None),
         (lambda rows: forest.predict_proba(rows)[0], None),
         (lambda rows: chain.predict_proba(rows)[:, 0], None),
     ):
@@ -381,8 +436,10 @@ def test_what_refusals_name_works():
         shapeline.explain(LogisticRegression().fit(X, Y), X[:3], background=Weighted())
     from scipy.sparse import csr_array
 
-    with pytest.raises(ShapelineError, match=r"inputs: a csr_array is sparse; give inputs.toarray\(\)"):
-        shapeline.explain(LogisticRegression().fit(X, Y), csr_array(X[:3]), background=X[:9])
+    # An array of the package sparse has no toarray.
+    for rows, dense in ((csr_array(X[:3]), "toarray"), (SimpleNamespace(todense=None), "todense")):
+        with pytest.raises(ShapelineError, match=rf"is sparse; give inputs.{dense}\(\)"):
+            shapeline.explain(LogisticRegression().fit(X, Y), rows, background=X[:9])
 
 
 class PyFuncModel:
@@ -796,12 +853,17 @@ def test_containers_that_would_lose_something(inputs, line):
             shapeline.explain(model, inputs, "shapley")
 
 
+class Rows:
+    """As a data set of Hugging Face."""
+
+    column_names, to_pandas = property(), None
+
+
 def test_a_table_of_arrow_names_its_frame():
     arrow = pytest.importorskip("pyarrow")
-    with pytest.raises(
-        ShapelineError, match=r"a Table of pyarrow is not a pandas data frame; give inputs.to_pandas\(\)"
-    ):
-        shapeline.explain(lambda rows: np.ones(len(rows)), arrow.table({"a": [1, 2]}), "shapley")
+    for rows, told in ((arrow.table({"a": [1, 2]}), "a Table of pyarrow"), (Rows(), "a Rows of tests")):
+        with pytest.raises(ShapelineError, match=rf"{told} is not a pandas data frame; give inputs.to_pandas\(\)"):
+            shapeline.explain(lambda rows: np.ones(len(rows)), rows, "shapley")
 
 
 def test_missing_cells_of_nullable_columns_in_trees_and_in_print():
@@ -818,6 +880,16 @@ def test_missing_cells_of_nullable_columns_in_trees_and_in_print():
     )
 
 
+class Named:
+    """As of AutoGluon: a model without classes_, which gives probabilities as a data frame."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def predict_proba(self, rows):
+        return pd.DataFrame(self.inner.predict_proba(rows), columns=[1, 2])
+
+
 def test_classes_of_one_name_are_refused_and_truth_is_a_class():
     frame = pd.DataFrame({"a": RNG.random(40), "b": RNG.random(40)})
     model = LogisticRegression().fit(frame, (frame["a"] > 0.5).astype(int))
@@ -827,6 +899,9 @@ def test_classes_of_one_name_are_refused_and_truth_is_a_class():
     )
     with pytest.raises(ShapelineError, match="class_names: two classes are called 'one'; give each a name of its own"):
         shapeline.explain(model, frame[:2], class_names=["one", "one"], **told)
+    for named in (Named(model), Named(model).predict_proba):
+        found = shapeline.explain(named, frame[:2], target=1, **told)
+        np.testing.assert_allclose(found.value_full, model.predict_proba(frame[:2])[:, 0])
     model.classes_ = np.array(["1", 1], object)
     with pytest.raises(ShapelineError, match="classes_: two classes are called '1'"):
         shapeline.explain(model, frame[:2], target=1, **told)

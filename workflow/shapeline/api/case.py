@@ -179,7 +179,6 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
         [(given_features, np.arange(len(given.inputs)))] if given_features else _group_by_features(chosen, given)
     )
     baseline, described = build_reference(wanted.reference, given, wanted.seed)
-    classes = name_classes(model if cutter is None else model.module, wanted.class_names)
     settle_outputs(classifier, given, baseline)
     try:
         predictions = query_outputs(classifier, given.inputs)
@@ -190,6 +189,7 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     if wanted.value is None and not adapters.is_regressor(model):
         report_labels(classifier, given.inputs, predictions)
     check_order("explain", inputs, wanted.y, ("inputs", "y"))
+    classes = name_classes(model if cutter is None else model.module, wanted.class_names, classifier, given.inputs)
     targets, positions = choose_targets(classifier, predictions, wanted.target, classes, wanted.y)
     given, baseline, described = settle_mean(classifier, given, baseline, described)
     classifier, rounded_baseline = fit_reference(classifier, given.inputs, baseline)

@@ -182,14 +182,14 @@ def _unwrap(what: str, given: object) -> Any:
         raise ShapelineError(
             f"explain: {what}: {name_type(given)} with named columns is not a data frame; give pandas.DataFrame({what})"
         )
-    if hasattr(type(given), "columns") and (hasattr(given, "to_pandas") or hasattr(given, "collect")):
+    if {"columns", "column_names"} & {*dir(type(given))} and (hasattr(given, "to_pandas") or hasattr(given, "collect")):
         remedy = f"{what}{'' if hasattr(given, 'to_pandas') else '.collect()'}.to_pandas()"
         package = type(given).__module__.partition(".")[0].strip("_")
         raise ShapelineError(
             f"explain: {what}: a {type(given).__name__} of {package} is not a pandas data frame; give {remedy}"
         )
-    if hasattr(given, "toarray"):
-        raise ShapelineError(f"explain: {what}: {name_type(given)} is sparse; give {what}.toarray()")
+    if dense := next((method for method in ("toarray", "todense") if hasattr(given, method)), None):
+        raise ShapelineError(f"explain: {what}: {name_type(given)} is sparse; give {what}.{dense}()")
     if hasattr(given, "weights") and hasattr(given, "data"):  # the result of shap.kmeans
         raise ShapelineError(
             f"explain: {what}: {name_type(given)} holds weighted rows, and all rows have equal weight here; give "

@@ -155,7 +155,7 @@ def _find_refusal(estimator: Any, kind: str) -> tuple[str, str] | None:
     if classes is not None and len(classes) == 1 and kind in ("", "predict_proba"):
         problem = f"has one class, '{classes[0]}', so that there is nothing to explain"
         return problem, "a model that was fitted on rows of two classes or more"
-    if kind not in ("", "predict") or (hasattr(estimator, "predict_proba") and not kind):
+    if kind not in ("", "predict") or (hasattr(estimator, "predict_proba") and not kind) or is_regressor(estimator):
         return None
     if classes is not None and (kind == "predict" or hasattr(estimator, "predict")):
         call = "lambda rows: model.decision_function(rows)" + ("[:, 0]" if len(classes) > 2 else "")
@@ -167,21 +167,32 @@ def _find_refusal(estimator: Any, kind: str) -> tuple[str, str] | None:
         elif not hasattr(estimator, "decision_function"):
             remedy = "lambda rows: (model.predict(rows) == model.classes_[0]).astype(float), 1 where that is the label"
         return "returns labels, not probabilities", remedy
-    if hasattr(estimator, "predict_proba"):
-        return None
+    if hasattr(estimator, "predict_proba"):  # of a mixture too, whose predict gives the numbers of its parts
+        return ("predicts groups", "model.predict_proba") if hasattr(estimator, "fit_predict") else None
     call = "lambda rows: model.transform(rows)[:, 0]"
     if not hasattr(estimator, "predict") and hasattr(estimator, "transform"):
         return "gives no predictions", f"{call} with value='prediction'"
     marks = [method for method in ("decision_function", "score_samples", "fit_predict") if hasattr(estimator, method)]
     if not marks:
-        named = [method for method in dir(type(estimator)) if method.startswith("predict_")]
+        named = _list_predictions(estimator)
         if not named or callable(estimator) or hasattr(estimator, "predict"):
             return None
         return "has no method predict", f"another of its methods ({', '.join(named[:9])}) with value='prediction'"
     remedy = f"model.{marks[0]}"
     if marks == ["fit_predict"]:
         remedy = call if hasattr(estimator, "transform") else "a function that gives a number per row,"
-    return "predicts groups, not probabilities", f"{remedy} with value='prediction'"
+    is_named = hasattr(estimator, "predict") or "fit_predict" in marks
+    problem = "predicts groups, not probabilities" if is_named else "has no method predict"  # of densities
+    return problem, f"{remedy} with value='prediction'"
+
+
+def _list_predictions(estimator: Any) -> list[str]:
+    """Return the methods that give predictions by other names: of survival models, and effects of a treatment."""
+    try:
+        names = dir(estimator)
+    except AttributeError:  # of a model that lists the methods of another one, which only its fit makes
+        names = dir(type(estimator))
+    return [name for name in names if (name == "effect" or name.startswith("predict_")) and hasattr(estimator, name)]
 
 
 def _convert_margins(model: Any, rows: Any) -> np.ndarray:
@@ -196,7 +207,7 @@ def _convert_margins(model: Any, rows: Any) -> np.ndarray:
     margins = last.predict(rows, output_margin=True).astype(np.float64)
     if margins.ndim == 1:
         return np.column_stack([expit(-margins), expit(margins)])
-    return softmax(margins, axis=1)
+    return expit(margins) if last.objective == LOGISTIC else softmax(margins, axis=1)  # of several labels, or classes
 
 
 KINDS = ("function", "logits", "multilabel", "predict_proba", "probabilities", "regression")

@@ -219,11 +219,13 @@ def _call_for_numbers(function: Callable, inputs: np.ndarray, name: str) -> tupl
             raise TypeError("nothing was returned" if returned is None else "they are complex")
         array = array.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
-        remedy = "the probabilities of classes, as of model.predict_proba" if "string" in str(error) else "numbers"
+        remedy = "an array of numbers"
+        if isinstance(returned, tuple):
+            remedy = f"one of its {len(returned)} parts, as lambda rows: function(rows)[0] does"
+        elif "convert string" in str(error):
+            remedy = "an array of the probabilities of classes, as of model.predict_proba"
         given = type(returned).__name__
-        raise ShapelineError(
-            f"model '{name}': gave {given}, no array of numbers ({error}); return an array of {remedy}"
-        ) from error
+        raise ShapelineError(f"model '{name}': gave {given}, no array of numbers ({error}); return {remedy}") from error
     return array.filled(np.nan) if np.ma.isMaskedArray(array) else array, dtype
 
 
@@ -231,7 +233,7 @@ def detach(returned: Any) -> Any:
     """Return arrays as numpy reads them: tensors of torch without gradient and, as those of CuPy, in main memory."""
     if isinstance(returned, list | tuple) and returned and hasattr(returned[0], "detach"):
         return [detach(each) for each in returned]
-    if hasattr(returned, "detach"):
+    if callable(getattr(returned, "detach", None)):
         tensor = returned.detach().cpu()
         return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor  # numpy has no bfloat16
     on_gpu = hasattr(returned, "__cuda_array_interface__") and hasattr(returned, "get")
@@ -241,14 +243,14 @@ def detach(returned: Any) -> Any:
 def check_outputs(outputs: Any, shape: tuple[int, ...] | None, rows: int, name: str, task: str) -> None:
     """Raise ShapelineError unless a network's outputs are logits (rows, classes), or a regression's one per row."""
     shown = name_type(outputs) if shape is None else f"shape {shape}"
-    if task == "regression":
-        if shape not in ((rows,), (rows, 1)):
-            raise reject_predictions(name, rows, shown)
-    elif shape is None:  # a list, a dictionary or an object of several outputs
+    if shape is None:  # a list, a dictionary or an object of several outputs
         raise ShapelineError(
             f"model '{name}': gave {shown} for {format_count(rows, 'row')}; it must return one array; give a module "
             "whose forward pass returns one of them, in Keras keras.Model(network.inputs, output)"
         )
+    if task == "regression":
+        if shape not in ((rows,), (rows, 1)):
+            raise reject_predictions(name, rows, shown)
     elif len(shape) != 2 or shape[0] != rows or shape[1] < (1 if task == "multilabel" else 2):
         raise ShapelineError(
             f"model '{name}': gave {shown} for {format_count(rows, 'row')}; it must return logits of shape (rows, "
