@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
@@ -467,6 +468,16 @@ def test_a_game_that_is_not_repeatable_is_reported(name, settings):
     ):
         found = shapeline.shapley_values(UNREPEATABLE[name], **settings)
     assert "not repeatable" in found.warning[-1] and "not repeatable" in repr(found)
+
+
+@pytest.mark.parametrize("offset, is_rough", [(0, False), (1e11, False), (-1e14, True)])
+def test_values_that_differ_by_little_more_than_rounding_are_reported(offset, is_rough):
+    """Their errors are larger than intervals predict."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = shapeline.shapley_values(lambda masks: offset + smooth_game(12, 1)(masks), 12)
+    assert ["rounding changes scores; subtract a constant" in str(one.message) for one in caught] == [True] * is_rough
+    assert ("rounding" in repr(found)) == is_rough
 
 
 def test_games_are_evaluated_again_within_their_time_and_number_of_evaluations(tmp_path):

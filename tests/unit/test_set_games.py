@@ -90,6 +90,9 @@ def test_data_valuation_of_single_examples_scores_and_few_of_them():
         )
     lenient = games.DataValuation(nearest, X[few], y[few], X[TEST], y[TEST], untrainable="empty", empty=0.25)
     assert lenient(np.eye(10, dtype=bool)[[0]] | np.eye(10, dtype=bool)[[9]]).tolist() == [0.25]
+    never = games.DataValuation(KNeighborsClassifier(30), X[few], y[few], X[TEST], y[TEST], untrainable="empty")
+    with pytest.raises(ShapelineError, match=r"of all players: .*; give an estimator that takes all of X and y"):
+        shapeline.shapley_values(never)
     assert games.DataValuation(GaussianNB(), X, y, X, y, scoring=scoring).empty == pytest.approx([1 / 3, -np.log(3)])
     loss = games.DataValuation(Ridge(), X[:, :3], X[:, 3], X[:, :3], X[:, 3], scoring="neg_mean_squared_error")
     assert loss.empty == pytest.approx(-X[:, 3].var())
@@ -487,6 +490,11 @@ def test_a_pipeline_of_columns_is_valued():
         (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": 0}), "groups is not a mapping of lists"),
         (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [0], "b": [0]}), "is in two groups"),
         (lambda: games.EnsembleSelection(3, X, y), "models is an int; give a list of fitted models"),
+        (lambda: games.EnsembleSelection([len], X, y), "has a builtin_function_or_method in it; give a list of fitted"),
+        (lambda: games.EnsembleSelection([BAYES.fit(X, y)], X, y.astype(str)), "no label of y is a class of the"),
+        (lambda: games.GlobalImportance(BAYES.fit(X, y), X, np.eye(3)[y]), "y has shape (150, 3); give one label per"),
+        (lambda: games.UncertaintyExplanation(BAYES.fit(X, y), X[0], X, kind="epistemic"), "give an ensemble"),
+        (lambda: games.DataValuation(Ridge(), X, y, X, np.where(y, y, np.nan)), "y_test has no value in row 0"),
         (lambda: games.EnsembleSelection(AdaBoostClassifier().fit(X, y), X, y), "does not average its models"),
         (lambda: games.EnsembleSelection([LinearSVC().fit(X, y)], X, y), "LinearSVC gives no probabilities"),
         (

@@ -258,7 +258,7 @@ def shapley_values(
         given = _read_attribute(game, "output_names") if output_names is None else output_names
         outputs = (ONE,) if given is None and count == 1 else check_names("output_names", given, count, "output")
         record = _attribute_outputs(values, parsed, features, len(outputs), seed_of(seed, chosen, 0))
-        if noise := values.find_noise(evaluations):
+        if noise := values.find_noise(evaluations) or values.find_rounding():
             record.warning[:] = [noise] * len(outputs)
             warnings.warn(f"{WHERE}: {noise}", stacklevel=2)
     limits = {"budget": spend} if evaluations is None else {"evaluations": evaluations}

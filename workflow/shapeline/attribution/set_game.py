@@ -30,6 +30,7 @@ MAX_VALUE = 1e302  # differences of larger values overflow
 CALLS_PER_ROUND = 8  # calls per process before the number of coalitions is adapted to the time
 MIN_CHECKS, CHECK_SECONDS = 3, 0.1  # cached coalitions that are evaluated again in addition to both ends, and time
 CHECK_SHARE = 0.02  # time of second evaluations, which show whether a game is repeatable, over that of all first ones
+MIN_STEPS = 4096  # of rounding, in the range of values; fewer are as large as the errors that intervals predict
 MAX_NAMED = 6  # players of a coalition that a message names
 PARENT_INTERVAL = 1.0  # seconds between two looks of a process at whether its parent still exists
 FAILED = "evaluation failed"
@@ -186,6 +187,18 @@ class Values:
         new = self._known[len(self._before) :]
         spare = len(new) if limit is None else max(0, limit - self.evaluations)
         return self.repeat_some(new, self.seconds, self.how.n_jobs, min(spare, self.how.batch or spare))
+
+    def find_rounding(self) -> str:
+        """Return a warning if a large constant part of the values leaves few digits to their differences."""
+        if self._table is None:
+            return ""
+        largest, span = np.abs(self._table).max(axis=0), np.ptp(self._table, axis=0)
+        rough = np.flatnonzero((span > 0) & (span < MIN_STEPS * np.spacing(largest)))
+        if not len(rough):
+            return ""
+        first = rough[0]
+        values = f"differ by {span[first]:.2g} and are as large as {largest[first]:.2g}"
+        return f"values {values}, so that rounding changes scores; subtract a constant inside the game"
 
     def repeat_some(self, keys: pd.Index, seconds: float, jobs: int, most: int = MAX_BATCH) -> str:
         """Evaluate up to four of these coalitions again, and return a warning if a value differs.

@@ -199,6 +199,8 @@ class UncertaintyExplanation(_Removal):
             self.members = [model]
         else:
             self.members = list_members(where, model)[1]
+        if len(self.members) == 1 and "epistemic" in kinds:
+            raise ShapelineError(f"{where}: kind is 'epistemic', which is 0 for a single model; give an ensemble")
         if not all(hasattr(member, "predict_proba") for member in self.members):
             raise ShapelineError(f"{where}: the model gives no probabilities; give a classifier with predict_proba")
         self.identity = build_identity(where, row, background, kinds, groups, self(np.ones((1, self.n_players), bool)))
@@ -222,6 +224,8 @@ def _compute_entropy(probabilities: np.ndarray) -> np.ndarray:
 
 def _number_classes(where: str, y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Return the position of each label among the classes. Raises ShapelineError for other labels."""
+    if y.ndim > 1:
+        raise ShapelineError(f"{where}: y has shape {y.shape}; give one label per row")
     indices = pd.Index(classes).get_indexer(y)
     if (indices < 0).any():
         raise ShapelineError(

@@ -91,7 +91,7 @@ class DataValuation(_Retraining):
         classes in y, or its mean.
     untrainable : {"raise", "empty"}
         Whether a coalition on which the estimator raises a ValueError (too few neighbours, say) is an error, or has the
-        value `empty`.
+        value `empty`; that of all players is always an error.
 
     References
     ----------
@@ -163,9 +163,11 @@ class DataValuation(_Retraining):
             model = self._train(select_rows(self.X, indices), select_rows(self.y, indices))
             return compute_scores(self.scorers, model, self.X_test, self.y_test)
         except ValueError as error:
-            if self.untrainable == "empty":
+            if self.untrainable == "empty" and not mask.all():
                 return self.empty
             remedy = "give untrainable='empty' where the examples may be too few"
+            if mask.all():  # else a game that never trains would be constant
+                remedy = "give an estimator that takes all of X and y"
             raise build_failure(self.where, error, remedy) from error
 
 
@@ -293,6 +295,8 @@ class EnsembleSelection:
         names, members, classes = list_members("EnsembleSelection", models)
         check_rows("EnsembleSelection", X, y, ("X", "y"))
         self.player_names, self.n_players, self.classes, self.y = names, len(names), classes, y
+        if classes is not None and not np.isin(np.asarray(y, object), classes.astype(object)).any():
+            raise ShapelineError(f"EnsembleSelection: no label of y is a class of the models; give {classes.tolist()}")
         predictions = [predict_member("EnsembleSelection", member, X) for member in members]
         if len({prediction.shape for prediction in predictions}) > 1 or (
             classes is not None and predictions[0].shape[1] != len(classes)
@@ -359,8 +363,10 @@ def list_members(where: str, models: object) -> tuple[list[str], list[object], n
         models = [models]
     is_mapping = isinstance(models, Mapping)
     members = list(models.values() if is_mapping else models if isinstance(models, Sequence) else [])
-    if not members or not all(hasattr(member, "predict") for member in members):
-        raise ShapelineError(f"{where}: models is {name_type(models)}; give a list of fitted models")
+    wrong = [name_type(member) for member in members if not hasattr(member, "predict")]
+    if not members or wrong:
+        given = f"has {wrong[0]} in it" if wrong else "is empty" if models == [] else f"is {name_type(models)}"
+        raise ShapelineError(f"{where}: models {given}; give a list of fitted models")
     check_probabilities(where, members)
     if classes is None and is_classifier(members[0]):
         classes = getattr(members[0], "classes_", None)

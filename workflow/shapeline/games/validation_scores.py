@@ -77,6 +77,11 @@ def check_rows(where: str, X: object, y: object, names: tuple[str, str]) -> None
         raise ShapelineError(
             f"{where}: {names[0]} has {sizes[0]} rows and {names[1]} {sizes[1]}; give one target for each of some rows"
         )
+    missing = pd.isna(np.asarray(y)) if not hasattr(y, "tocsr") else False
+    if np.any(missing):
+        raise ShapelineError(
+            f"{where}: {names[1]} has no value in row {np.argwhere(missing)[0][0]} (from 0); leave such rows out"
+        )
     check_order(where, X, y, names)
 
 
