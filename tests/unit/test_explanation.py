@@ -454,6 +454,7 @@ class Typed:
         (Unfitted(), "no trained model; fit the model first"),
         (Typed(), "DataFrame.dtypes must be int; give columns of the types of its training"),
         (Typed("same dtype, but got Double and Float"), r"; give inputs\.astype\('float32'\)"),  # of torch
+        (lambda rows: rows[:, 0] > 30, r"the model takes arrays: give inputs.to_numpy\(\) and such a background"),
         (lambda rows: None, "gave NoneType, no array of numbers .nothing was returned."),
     ],
 )

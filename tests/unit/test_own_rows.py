@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
@@ -860,8 +861,7 @@ class Rows:
 
 
 def test_a_table_of_arrow_names_its_frame():
-    arrow = pytest.importorskip("pyarrow")
-    for rows, told in ((arrow.table({"a": [1, 2]}), "a Table of pyarrow"), (Rows(), "a Rows of tests")):
+    for rows, told in ((pyarrow.table({"a": [1, 2]}), "a Table of pyarrow"), (Rows(), "a Rows of tests")):
         with pytest.raises(ShapelineError, match=rf"{told} is not a pandas data frame; give inputs.to_pandas\(\)"):
             shapeline.explain(lambda rows: np.ones(len(rows)), rows, "shapley")
 
@@ -930,13 +930,19 @@ def test_booleans_and_half_precision_are_numbers_for_networks():
 )
 def test_every_kind_of_column_and_of_label_is_saved(index, tmp_path):
     odd = {"complex": np.arange(N) * 1j, "sparse": pd.arrays.SparseArray(np.arange(N) % 2)}
+    odd |= {"arrow's days": pd.array(KINDS["dates"], pd.ArrowDtype(pyarrow.date32()))}
+    odd |= {"arrow's lists": pd.array(list(KINDS["lists"]), pd.ArrowDtype(pyarrow.list_(pyarrow.int64())))}
     frame = pd.DataFrame({"amount": AMOUNT, **KINDS, **odd}).set_axis(pd.Index(index))
+    frame.columns = pd.CategoricalIndex(frame)
     found = shapeline.explain(lambda rows: rows["amount"], frame[:3], "occlusion", background=frame[3:5], target=1)
     found.save(tmp_path / "saved.parquet")
     loaded = shapeline.Explanation.load(tmp_path / "saved.parquet")
     np.testing.assert_allclose(loaded.scores, found.scores, rtol=1e-6)
     np.testing.assert_array_equal(loaded.data["sparse"], frame["sparse"][:3])
     assert "amount = " in str(loaded[2]) and "complex = 1j" in str(loaded[1, ["amount", "complex"]])
+    for name in ("lists", "arrow's days", "arrow's lists"):
+        (axes,) = found.plot("dependence", feature=name).axes
+        assert len(axes.collections[0].get_offsets()) == 3, name
 
 
 class Placed(pd.DataFrame):

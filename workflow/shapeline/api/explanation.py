@@ -411,8 +411,11 @@ def _to_numbers(values: pd.Series) -> pd.Series:
     """Return a numeric column as floats, else the codes of its categories, in their order, or of its texts."""
     if pd.api.types.is_numeric_dtype(values):
         return values.astype(float)
-    is_categorical = isinstance(values.dtype, pd.CategoricalDtype)
-    codes = values.cat.codes if is_categorical else pd.factorize(values, sort=True)[0]
+    try:
+        is_categorical = isinstance(values.dtype, pd.CategoricalDtype)
+        codes = values.cat.codes if is_categorical else pd.factorize(values, sort=True)[0]
+    except (TypeError, NotImplementedError):  # of lists
+        codes = pd.factorize(values.map(str), sort=True)[0]
     return pd.Series(np.where(values.isna(), np.nan, codes), values.index)
 
 

@@ -149,9 +149,11 @@ def _pack(data: Any) -> Any:
 
 
 def _make_storable(data: pd.DataFrame) -> pd.DataFrame:
-    """Return a data frame that Parquet can store: unsupported columns and index become texts."""
+    """Return a data frame that Parquet can store: unsupported columns, their names and index become texts."""
     sparse = {name: dtype.subtype for name, dtype in data.dtypes.items() if isinstance(dtype, pd.SparseDtype)}
     storable = data.astype(sparse)
+    if not _is_storable(pd.DataFrame(0, [0], data.columns)):
+        storable.columns = list(map(str, storable.columns))
     if not _is_storable(storable.iloc[:, :0]):
         storable.index = storable.index.map(str)
     for index in range(storable.shape[1]):
@@ -161,8 +163,10 @@ def _make_storable(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_storable(data: pd.DataFrame) -> bool:
+    """Return whether Parquet stores a data frame that pandas also reads: it writes types that it does not know."""
     try:
-        data.to_parquet(io.BytesIO())
+        data.to_parquet(buffer := io.BytesIO())
+        pd.read_parquet(buffer)
     except (TypeError, ValueError, NotImplementedError):  # errors of pandas and Arrow
         return False
     return True

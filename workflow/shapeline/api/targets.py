@@ -209,10 +209,20 @@ def build_failure(classifier: Classifier, inputs: np.ndarray, where: str, error:
     is_frame = getattr(getattr(classifier.module, "table", None), "names", None) is not None
     what = "columns of the types" if is_frame else "a data frame with the columns"
     remedy = f"give {what} of its training" if of_frames else remedy
+    if is_frame and _takes_arrays(classifier, inputs):
+        remedy = "the model takes arrays: give inputs.to_numpy() and such a background, with feature_names=list(inputs)"
     remedy = "give inputs.astype('float32')" if "got Double and Float" in reason else remedy
     remedy = "load the model's weights first" if "meta tensor" in reason else remedy
     remedy = "fit the model first" if "NotFitted" in type(error).__name__ or "fit()" in reason else remedy
     return ShapelineError(f"explain: model '{classifier.architecture}' fails on {where}: {reason}; {remedy}")
+
+
+def _takes_arrays(classifier: Classifier, inputs: np.ndarray) -> bool:
+    """Return whether a model answers an array in place of a data frame."""
+    try:
+        return len(classifier.module.ask(classifier.module.take(inputs).to_numpy())) == len(inputs)
+    except Exception:  # noqa: BLE001 (whatever a model raises, it does not take such rows)
+        return False
 
 
 def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -> None:

@@ -216,7 +216,7 @@ def _place_values(axes: Axes, values: pd.Series) -> tuple[np.ndarray, str]:
     if pd.api.types.is_datetime64_any_dtype(values):
         axes.xaxis_date()
         axes.tick_params(axis="x", rotation=30)
-        return date2num(values.dt.tz_localize(None).to_numpy("datetime64[us]")), ""
+        return date2num(pd.to_datetime(values).dt.tz_localize(None).to_numpy("datetime64[us]")), ""
     if pd.api.types.is_timedelta64_dtype(values):
         return (values / pd.Timedelta(days=1)).to_numpy(float), " (days)"
     if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
@@ -226,7 +226,8 @@ def _place_values(axes: Axes, values: pd.Series) -> tuple[np.ndarray, str]:
 
 def _place_categories(axes: Axes, values: pd.Series) -> np.ndarray:
     """Return an x position per instance, jittered around its category's position, and label the axis."""
-    words = pd.Series(["missing" if pd.isna(value) else str(value) for value in values])
+    cells = zip(values, values.isna(), strict=True)
+    words = pd.Series(["missing" if is_missing else str(value) for value, is_missing in cells])
     ranks = values.cat.codes if isinstance(values.dtype, pd.CategoricalDtype) else np.zeros(len(values))
     ranks = dict(zip(words, np.where(values.isna(), np.inf, ranks), strict=True))
     names = sorted(ranks, key=lambda word: (ranks[word], word))  # categories keep their order, such as low, high
