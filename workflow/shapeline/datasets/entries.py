@@ -104,7 +104,8 @@ def _explain_yaml(value: Any, errors: list[dict]) -> str:
     if isinstance(value, str) and NUMBER.fullmatch(value) and types & set(NUMBERS):
         factor, _, power = value.lower().partition("e")
         if not power:
-            return f"'{value}' is text to YAML; write {re.sub('^0+(?=[0-9])', '', value)} without quotes"
+            bare = re.sub("^0+(?=[0-9])", "", value)
+            return f"'{value}' is text to YAML; write {bare} without quotes (within --config all is text: use a file)"
         return f"'{value}' is text to YAML; write {float(factor)}e{int(power):+d}, with a point and a sign"
     if isinstance(value, bool) and "string_type" in types and types <= {"string_type", "int_type"}:
         return f"{value} is a bare {'yes, on or true' if value else 'no, off or false'} to YAML; write it in quotes"
