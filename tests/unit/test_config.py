@@ -81,7 +81,7 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("experiments.digits.methods", None, ["experiments.digits.methods: the section is empty"]),
         ("experiments.digits.methods.k", {"method": "kernel_shp"}, ["methods.k: unknown method", "'kernel_shap'"]),
         ("experiments.digits.methods.k", {"budget": 4}, ["methods.k: the key 'method' is missing"]),
-        ("seed", "08", ["seed: '08' is text to YAML; write 8 without quotes (within --config all is text: use a file)"]),
+        ("seed", "08", ["seed: '08' is text to YAML; write 8 without quotes (within --config"]),
         ("run", [False], ["run.0: False is a bare no, off or false to YAML; write it in quotes"]),
         (
             "datasets",
