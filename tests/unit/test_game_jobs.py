@@ -178,6 +178,7 @@ def lines_of(file, **entry) -> list[str]:
         ({"methods": {"x": {"method": "integrated_gradients"}}}, "needs a model and its inputs; for a game use one of"),
         ({"methods": {"x": {"method": "l_shapley"}}}, "lack one; set graph: chain or graph: complete"),
         ({"metrics": {"error": {"reference": "exakt"}}}, "there is no method 'exakt'"),
+        ({"budget": 1, "methods": {"x": {"method": "sample_interactions"}}}, "1 x d is too few for sample_interactions"),
         ({"shards": 100_000}, "experiments.x.shards: 100,000 jobs per method are more than 10,000"),
     ],
 )
@@ -185,7 +186,7 @@ def test_mistakes_are_one_line(file, entry, line):
     found = lines_of(file, **entry)
     assert len([one for one in found if line in one]) == 1, found
     assert len(found) == 1 or "game" not in entry, found
-    assert lines_of(file) == []
+    assert lines_of(file, methods={**METHODS, "x": {"method": "sample_interactions", "budget": 6}}) == []
 
 
 def test_keys_of_games_are_refused_without_one():

@@ -203,7 +203,7 @@ class GameJob(Job):
             values = _load(game, self._source, self.store, Evaluation(on_error=on_error, seconds=SLOW_SECONDS), known)
             with rename_place(WHERE, self._source.function):
                 rows = [self._build_rows(game, values, repeat, on_error) for repeat in range(self.settings.repeats)]
-            if noise := self._find_noise(values):
+            if noise := self._find_noise(values) or values.find_rounding():
                 log.warning("%s", noise)
                 rows = [frame.assign(warning=noise) for frame in rows]
             frames += rows

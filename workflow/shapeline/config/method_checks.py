@@ -257,7 +257,7 @@ RULES: tuple[MethodRule, ...] = (
 )
 
 
-LARGE_D, TYPICAL_D = 1000, 50  # numbers of features that bound estimates while the instances are unknown
+FEW_PLAYERS, LARGE_D, TYPICAL_D = 4, 1000, 50  # numbers of features that bound estimates while the instances are unknown
 
 
 def check_budget(entry: MethodPlace) -> Iterator[str]:
@@ -331,11 +331,13 @@ def _estimate_row(method: str, d: int) -> float:
 def _check_minimum(entry: MethodPlace, budgets: list[tuple[str, float]]) -> Iterator[str]:
     """Check that budgets, (key, multiple of d) each, are at least the method's minimum."""
     settings, d = entry.settings, entry.d
-    least = sources.resolve(entry.method.minimum)({**settings.model_dump(), "d": d or LARGE_D})
+    # Where d varies by instance, the minimum at a large d, as a multiple of d, holds for nearly all; of a game, whose
+    # number of players its job reads, that at a small d rules out no other.
+    assumed = FEW_PLAYERS if entry.place.experiment.game else LARGE_D
+    least = sources.resolve(entry.method.minimum)({**settings.model_dump(), "d": d or assumed})
     for place, multiple in budgets:
-        # Where d varies by instance, the minimum at a large d, as a multiple of d, holds for nearly all.
-        if d is None and multiple < 0.9 * least / LARGE_D:
-            enough = math.ceil(10 * least / LARGE_D) / 10
+        if d is None and multiple < 0.9 * least / assumed:
+            enough = math.ceil(10 * least / assumed) / 10
             yield f"{place}: {multiple:g} x d is too few for {settings.method}; set {enough:g} or more"
         elif d and (count := count_evaluations(multiple, d)) < least:
             yield (
