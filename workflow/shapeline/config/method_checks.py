@@ -257,7 +257,7 @@ RULES: tuple[MethodRule, ...] = (
 )
 
 
-FEW_PLAYERS, LARGE_D, TYPICAL_D = 4, 1000, 50  # numbers of features that bound estimates while the instances are unknown
+FEW_PLAYERS, LARGE_D, TYPICAL_D = 4, 1000, 50  # features, which bound estimates while instances are unknown
 
 
 def check_budget(entry: MethodPlace) -> Iterator[str]:
