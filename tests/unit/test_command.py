@@ -17,9 +17,14 @@ import pytest
 import skops.io
 import yaml
 from PIL import Image
+from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
 import shapeline
 from shapeline import datasets
@@ -119,6 +124,42 @@ def test_tree_shap_is_written_for_trees_that_it_explains(
     assert own.get("value") == (None if value == "no trees" else value)
     assert "integrated_gradients" not in own["methods"]
     validation.load(merged(default, given))
+
+
+TEXTS = make_pipeline(TfidfVectorizer(), LogisticRegression())
+SELECTED = make_pipeline(make_column_transformer((StandardScaler(), make_column_selector(dtype_include=np.number))))
+SEARCH = make_pipeline(SELECTED, GridSearchCV(LogisticRegression(), {"C": [1, 2]}, cv=StratifiedKFold(2)))
+
+
+@pytest.mark.parametrize(
+    ("what", "model", "problem"),
+    [
+        ("texts", TEXTS, ""),
+        ("texts", LogisticRegression(), "was fitted on columns and the dataset holds texts"),
+        ("classes", SEARCH, ""),
+        ("classes", TEXTS, "model.skops takes texts and the dataset holds columns; set its source: text_file"),
+        ("classes", LinearSVC(), "model.skops has no predict_proba; wrap its classifier"),
+    ],
+)
+def test_init_reports_a_model_that_a_run_would_refuse(what, model, problem, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    file = made(tmp_path, what)
+    table = pd.read_csv(file)
+    rows = (
+        ["good film", "so bad"] * 30
+        if model is TEXTS
+        else table[["a", "b"]]
+        if what == "classes"
+        else RNG.random((60, 2))
+    )
+    skops.io.dump(model.fit(rows, table["label" if what == "classes" else "sentiment"]), "model.skops")
+    text = init_config.build_configuration(file, model="model.skops")
+    assert ("tokenizer: text" in text) == ("reference: delete" in text) == (what == "texts")
+    assert command.main(["init", str(file), "--model", "model.skops"]) == 0
+    printed = capsys.readouterr().out
+    assert problem in printed and bool(problem) == ("but a run would stop: " in printed), printed
+    with pytest.raises(ShapelineError, match="it is a model; name its data too: shapeline init DATA --model model"):
+        init_config.build_configuration(Path("model.skops"))
 
 
 def test_a_target_with_missing_cells_is_refused_and_no_other_taken(tmp_path):

@@ -233,7 +233,7 @@ def _check_file_keys(model: Model, config: Config) -> Iterator[str]:
     elif source and source.kind == "text" and not dataset.tokenizer:
         yield (
             ".source: the file has a vocabulary of its own, which is not known here; give the dataset its "
-            "tokenizer, or a function path/to/file.py:function that builds the model"
+            f"tokenizer, or set tokenizer: {TEXT} and call the model in a function of texts (framework: function)"
         )
 
 
@@ -242,8 +242,8 @@ def check_takes_texts(model: Model, config: Config) -> Iterator[str]:
     dataset = config.datasets.get(model.dataset)
     if dataset and dataset.tokenizer == TEXT and model.kind not in (".skops", "function", "folder"):
         yield (
-            f".dataset: datasets.{model.dataset}.tokenizer is {TEXT}, which is of a pipeline or function of texts, and "
-            "this model takes numbers; remove the tokenizer, or call the model in a function (framework: function)"
+            f".dataset: datasets.{model.dataset}.tokenizer is {TEXT}, which is of a pipeline or function of texts; "
+            "remove the tokenizer, or call the model in a function (framework: function)"
         )
 
 

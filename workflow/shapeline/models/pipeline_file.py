@@ -42,12 +42,16 @@ if TYPE_CHECKING:
 TRUSTED = (
     "shapeline.models.pipeline_file.number_dates",
     "numpy.dtype",
+    "numpy.number",  # what make_column_selector selects
     "sklearn._loss.loss.HalfTweedieLossIdentity",
     "sklearn.calibration._CalibratedClassifier",
     "sklearn.calibration._SigmoidCalibration",
     "sklearn.compose._column_transformer.make_column_selector",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.metrics._dist_metrics.EuclideanDistance64",
+    "sklearn.metrics._scorer._PassthroughScorer",
+    "sklearn.model_selection._split.KFold",
+    "sklearn.model_selection._split.StratifiedKFold",
     "sklearn.neighbors._ball_tree.BallTree",
     "sklearn.neighbors._kd_tree.KDTree",
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
@@ -107,6 +111,11 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
 def _load_pipeline(source: str, content: bytes, known: dict[str, Any], task: str) -> Pipeline:
     """Return the pipeline in a .skops file's bytes; known: also trusted types."""
     estimator = load_estimator(source, content, known["trusted"])
+    if hasattr(getattr(estimator, "steps", [(None, None)])[0][1], "build_analyzer"):
+        raise ShapelineError(
+            f"models: {source} takes texts and the dataset holds columns; set its source: text_file and tokenizer: "
+            f"{TEXT}, for init by --set 'text: COLUMN'"
+        )
     check_columns(source, estimator, [column["name"] for column in known["columns"]])
     if find_columns(estimator) is None:
         refuse_categories(source, [column["name"] for column in known["columns"] if "values" in column])

@@ -184,10 +184,14 @@ def _init(parsed: argparse.Namespace) -> int:
         init_config.name_option(error)
         raise
     file.write_text(text, encoding="utf-8")
+    then = "check it, then: shapeline run --dry-run, and shapeline run"
+    try:
+        load(yaml.safe_load(text))
+        init_config.try_model(text)
+    except ShapelineError as error:
+        then = f"but a run would stop: {error}"
     with contextlib.suppress(BrokenPipeError):  # who reads no further has the file
-        print(
-            text, f"\nWrote {written}; check it, then: shapeline run --dry-run, and shapeline run", sep="", flush=True
-        )
+        print(text, f"\nWrote {written}; {then}", sep="", flush=True)
     return 0
 
 

@@ -145,6 +145,7 @@ TARGETS += ("income", "sentiment", "opinion", "quality", "price")
 MIN_WORDS, MIN_WORDS_BESIDE_FEATURES = 4, 10  # mean words per cell of a column of documents
 SIZES = ("input_shape", "inputs", "classes", "channels", "side", "height", "width", "length", "vocabulary", "alphabet")
 CELL_TYPES = (str, bytes, bool, np.bool_, int, float, timedelta, datetime)  # that encoders and skops support
+TRIED_ROWS = 5  # that a fitted model is evaluated on
 TREES = "# boosted trees of scikit-learn; save your own pipeline with skops.io.dump: docs/own_data.md"
 MAX_EXACT, MAX_EXACT_OF_MODEL = 13, 12  # features up to which exact values are affordable: small networks, any model
 MAX_SIDE = 64  # side in pixels to which images are resized
@@ -175,6 +176,8 @@ def build_configuration(
         parse(types.Model, {"source": model}, "--model: {key}")
     if path.is_dir():
         return _configure_images(path, model, trained, keys)
+    if path.suffix in (".skops", ".keras", ".ubj", ".cbm"):
+        raise ShapelineError(f"{path}: it is a model; name its data too: shapeline init DATA --model {path}")
     if path.suffix.partition(":")[0] == ".py":
         raise ShapelineError(
             f"{path}: it is a program; for a function of rows give its data and --model {path.name.partition(':')[0]}:"
@@ -357,6 +360,20 @@ def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
     pipeline.fit(rows.iloc[train], target[train]).fitted_rows = digest  # the report compares it with the run's
     new = [name for name in words if not rows[name].dropna().isin(rows[name].iloc[train]).all()]
     return path, skops.io.dumps(pipeline), new
+
+
+def try_model(configured: str) -> None:
+    """Evaluate the fitted model that a configuration names on rows of its data. Raises ShapelineError if it fails."""
+    from shapeline.datasets import loading, preparation
+    from shapeline.models import architectures, storage
+
+    config = yaml.safe_load(configured)
+    [entry], [model] = config["datasets"].values(), config["models"].values()
+    if registry.find_suffix(model.get("source")) in registry.ESTIMATORS:
+        with tempfile.TemporaryDirectory() as folder:
+            card = preparation.prepare(entry["source"], entry, [], folder)
+            classifier, dataset = storage.fit_rows(architectures.load_ready(model, card), loading.load(folder))
+            classifier.predict(dataset.inputs[:TRIED_ROWS])
 
 
 def _find_documents(table, target: str | None) -> str | None:
