@@ -430,6 +430,10 @@ def test_no_instances_and_no_classes(explained, tmp_path):
         shapeline.explain(words, texts)
     with pytest.raises(ShapelineError, match=r"for a model of texts give inputs\[:, 0\]"):
         shapeline.explain(words, texts.to_numpy())
+    columns = make_column_transformer((CountVectorizer(), "said"))
+    framed = make_pipeline(columns, LogisticRegression()).fit(texts, [1, 0] * 3)
+    with pytest.raises(ShapelineError, match=r"so give lambda texts: model.predict_proba\(pandas.DataFrame\(\{'said'"):
+        shapeline.explain(framed, texts["said"])
     assert len(shapeline.explain(words, texts["said"])) == 6
 
 

@@ -312,6 +312,9 @@ class InferenceSession:
     def get_outputs(self):
         return [SimpleNamespace(type=self.kind)]
 
+    def get_inputs(self):
+        return [SimpleNamespace(type=self.kind, shape=[None, 1])]
+
 
 class Hazard:
     """A survival model as of lifelines."""
@@ -405,6 +408,7 @@ class Rocket(RegressorMixin, BaseEstimator):
         (LinearRegression().fit(X, X[:, :2]), r"one output at a time, as by lambda rows: model.predict\(rows\)\["),
         (Hazard(), r"a Hazard has no method predict; give another of its methods \(predict_median, predict_partial\)"),
         (InferenceSession(), r"lambda rows: model.run\(None, \{model.get_inputs\(\)\[0\].name: rows"),
+        (InferenceSession("tensor(string)"), r"name: numpy.array\(rows, object\)\[:, None\]\}\)\[-1\]"),
         (
             InferenceSession("seq(map(int64,tensor(float)))"),
             r"lambda rows: pandas.DataFrame\(model.run\(None, .*to_numpy",

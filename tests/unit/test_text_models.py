@@ -15,6 +15,7 @@ import tensorflow as tf
 import torch
 from torch import nn
 
+import shapeline
 from shapeline.errors import ShapelineError
 from shapeline.models import adapters, architectures, classifier, keras_models, storage, torch_models, training
 
@@ -172,6 +173,25 @@ def test_the_masking_is_that_of_keras():
     plain(ids)
     plain.set_weights(other.module.get_weights())
     np.testing.assert_allclose(one.log_probs(ids), tf.nn.log_softmax(plain(ids)), atol=1e-5)
+
+
+def test_inputs_of_a_keras_network_of_texts_are_token_ids():
+    """As one writes it: Embedding with mask_zero, whose mean of padding alone is nan, and text in the network."""
+    keras.utils.set_random_seed(0)
+    layers = keras.layers.Embedding(30, 6, mask_zero=True), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(3)
+    network, ids = keras.Sequential(layers), np.array([[3, 4, 5, 0], [6, 9, 8, 7]])
+    found = shapeline.explain(network, ids, "occlusion", features="word", reference={"kind": "pad", "id": 1})
+    assert found.about.reference == "padding, token 1"
+    for inputs, features, words in (
+        (ids, None, "takes whole numbers and the mean is none; for token ids give features='word'"),
+        (ids, "word", "gives nan for masked words alone; mask them by another token"),
+        (ids * 100, "word", r"fails on inputs of shape .* is not in \[0, 30\)"),
+    ):
+        with pytest.raises(ShapelineError, match=words):
+            shapeline.explain(network, inputs, "occlusion", features=features)
+    texts, cut = keras.Input((1,), dtype="string"), keras.layers.TextVectorization(vocabulary=["good", "bad"])
+    with pytest.raises(ShapelineError, match=r"network.predict\(tensorflow.constant\(texts\)\[:, None\]"):
+        shapeline.explain(keras.Model(texts, network(cut(texts))), ["good bad"])
 
 
 @pytest.mark.parametrize("architecture, activations", [("word_cnn", 2), ("char_cnn", 8)])

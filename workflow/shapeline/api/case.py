@@ -251,7 +251,10 @@ def settle_mean(
 def check_rows(classifier: Classifier, given: Inputs, reference: Reference, predictions: np.ndarray) -> None:
     """Raise ShapelineError where a model fails on rows of the baseline, or depends on how rows are composed."""
     if given.kind == "text":
+        _check_padding(classifier, given, reference)
         return
+    if classifier.framework != "function":
+        _check_whole_numbers(classifier, given, reference)
     if reference.rows is not None and not reference.leaves_out:
         query_outputs(classifier, reference.rows, "reference", given.background)
     if given.untouched is not None and isinstance(classifier.module, givens.DecodingModel):
@@ -260,6 +263,28 @@ def check_rows(classifier: Classifier, given: Inputs, reference: Reference, pred
         outputs = query(classifier.module.ask, given.untouched.copy(), classifier.architecture)
         expected = predictions if regression else np.exp(predictions)
         check_full(classifier.architecture, expected, outputs, np.arange(len(outputs)), is_apart(expected, outputs))
+
+
+def _check_padding(classifier: Classifier, given: Inputs, reference: Reference) -> None:
+    """Raise ShapelineError where a network of token ids has no answer to padding alone, as a mean of no tokens."""
+    if given.take is None and given.owners is None and np.isnan(classifier.log_probs(reference.rows)).any():
+        raise ShapelineError(
+            f"explain: reference: model '{classifier.architecture}' gives nan for masked words alone; mask them by "
+            "another token, such as the unknown one, as reference={'kind': 'pad', 'id': 1}"
+        )
+
+
+def _check_whole_numbers(classifier: Classifier, given: Inputs, reference: Reference) -> None:
+    """Raise ShapelineError where a network cuts the decimals of a baseline of whole numbers, such as token ids."""
+    rows = reference.rows
+    if rows is None or np.isnan(rows).any() or (rows == np.trunc(rows)).all() or (given.inputs % 1).any():
+        return
+    is_constant = are_outputs_equal((classifier, rows[:1]), (classifier, given.inputs[:1]))
+    if not is_constant and are_outputs_equal((classifier, rows), (classifier, np.trunc(rows))):
+        raise ShapelineError(
+            f"explain: reference: model '{classifier.architecture}' takes whole numbers and the mean is none; for "
+            "token ids give features='word', for other codes background rows, or one row as reference"
+        )
 
 
 def _choose_features(given: Inputs) -> str | dict:
@@ -370,6 +395,7 @@ def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Refere
     data = SimpleNamespace(inputs=rows, split=np.zeros(len(rows), np.uint8), card=given.card)
     if isinstance(described, str | dict) and described == reference:
         described = f"{kind} of {source}" if kind != "pad" else "padding"
+        described += f", token {chosen['id']}" if chosen.get("id") is not None else ""
         described += f", {format_count(chosen['rows'], 'row')}" if "rows" in chosen else ""
     if kind == "mean" and given.has_no_channels:
         reference = "mean_image"  # of each cell of a series

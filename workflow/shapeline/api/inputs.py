@@ -108,6 +108,13 @@ class Inputs:
             return wrapped
         if wrapped.framework == "function":
             return dataclasses.replace(wrapped, module=DecodingModel(wrapped.module, self.table, take))
+        taken = next(iter(getattr(wrapped.module, "inputs", None) or ()), None)
+        if getattr(taken, "dtype", None) == "string":
+            texts = "tensorflow.constant(texts)" + "[:, None]" * (len(taken.shape) == 2)
+            raise ShapelineError(
+                f"explain: inputs are texts, which '{wrapped.architecture}' takes as a tensor; give as model lambda "
+                f"texts: network.predict({texts}, verbose=0)"
+            )
         raise ShapelineError(
             f"explain: inputs are texts, and '{wrapped.architecture}' is a network, which takes numbers; give the "
             "tokenizer= of a model of transformers, as model a function from a list of texts to probabilities, or "

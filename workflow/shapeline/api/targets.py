@@ -13,7 +13,7 @@ from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, first_line, format_count, nearest
 from shapeline.memory import is_out_of_memory
 from shapeline.metrics.provenance import TOLERANCE
-from shapeline.models.adapters import find_classes, find_owner, takes_image
+from shapeline.models.adapters import find_classes, find_columns, find_owner, takes_image
 from shapeline.models.classifier import Classifier, ModelFailure, detach
 
 log = logging.getLogger(__name__)
@@ -211,6 +211,10 @@ def build_failure(classifier: Classifier, inputs: np.ndarray, where: str, error:
     remedy = f"give {what} of its training" if of_frames else remedy
     if is_frame and _takes_arrays(classifier, inputs):
         remedy = "the model takes arrays: give inputs.to_numpy() and such a background, with feature_names=list(inputs)"
+    columns = find_columns(classifier.module.ask) if getattr(classifier.module, "decode", None) else None
+    if columns is not None and len(columns) == 1:
+        call = f"lambda texts: model.predict_proba(pandas.DataFrame({{{str(columns[0])!r}: texts}}))"
+        remedy = f"it was fitted on a data frame, so give {call}, whose class_names are model.classes_"
     remedy = "give inputs.astype('float32')" if "got Double and Float" in reason else remedy
     remedy = "load the model's weights first" if "meta tensor" in reason else remedy
     remedy = "fit the model first" if "NotFitted" in type(error).__name__ or "fit()" in reason else remedy

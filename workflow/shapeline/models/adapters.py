@@ -142,7 +142,10 @@ def _find_refusal(estimator: Any, kind: str) -> tuple[str, str] | None:
         call = "lambda rows: model.predict(xgboost.DMatrix(rows)), of a regression with value='prediction'"
         return "takes a DMatrix", f"the XGBClassifier or XGBRegressor, or {call}"
     if name == "InferenceSession":
-        call = "model.run(None, {model.get_inputs()[0].name: rows.astype('float32')})[-1]"
+        is_text = estimator.get_inputs()[0].type == "tensor(string)"
+        rows = "numpy.array(rows, object)" + "[:, None]" * (len(estimator.get_inputs()[0].shape) == 2)
+        rows = rows if is_text else "rows.astype('float32')"
+        call = f"model.run(None, {{model.get_inputs()[0].name: {rows}}})[-1]"
         if estimator.get_outputs()[-1].type.startswith("seq("):  # a dictionary per row
             call = f"pandas.DataFrame({call}).to_numpy()"
         return "takes its inputs by name", f"lambda rows: {call}, of numbers with value='prediction'"
