@@ -18,7 +18,7 @@ from shapeline.games import features as feature_kinds
 from shapeline.report import elements, experiment, findings, formatting, tables
 from shapeline.report.colours import PALETTES
 from shapeline.report.elements import HTML
-from shapeline.report.figures import dots, games, score_maps
+from shapeline.report.figures import dots, explanations, games, score_maps
 from shapeline.report.figures.lines import curve_panels, curves, error_by_cost
 from shapeline.report.sections import common, images, method_agreement
 from tests.fixtures.result_folder import METHODS, build
@@ -508,6 +508,13 @@ def test_an_image_of_one_row_and_colours_that_are_a_rounding_too_bright_are_draw
     drawing = score_maps.image_grid(["a"], ["$b$"], lambda _, entry: shown[entry == "$b$"])
     line, white = drawing.axes[0].images
     assert line.get_array().shape == (1, 900) and (white.get_array() == 1).all() and elements._write_png(drawing)
+    left, right, bottom, top = line.get_extent()
+    assert bottom - top == pytest.approx((right - left) / 4)
+    for shape in ((1, 900), (60, 2)):
+        drawing = explanations.overlay(np.zeros((1, 1, *shape)), ["a"], [np.zeros(shape)])
+        drawing.draw_without_rendering()
+        sides = drawing.axes[0].get_window_extent().size
+        assert max(sides) == pytest.approx(4 * min(sides), rel=0.01)
 
 
 def test_maps_of_many_methods_continue_in_another_block():

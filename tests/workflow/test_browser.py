@@ -61,6 +61,7 @@ def pages(tiny, tmp_path_factory) -> dict[str, str]:
     )
     compared.explanations["gp_shapley"].to_html(folder / "table.html")
     images.to_html(folder / "image.html")
+    shapeline.explain(lambda rows: rows[:, 0, 0], np.eye(90)[:2, :, None], "occlusion").to_html(folder / "series.html")
     texts.to_html(folder / "text.html")
     compared.to_html(folder / "comparison.html")
     both = f"<h1>Notebook</h1>{compared._repr_html_()}{texts._repr_html_()}"
@@ -71,7 +72,7 @@ def pages(tiny, tmp_path_factory) -> dict[str, str]:
     for name, frame in (("numbers", numbers), ("wide", many.rename(columns=lambda place: f"column {place}"))):
         body = f"<h1>Table</h1>{elements.table(frame, name.capitalize()).data}"
         (folder / f"{name}.html").write_text(rendering.page(name, body), encoding="utf-8")
-    own = {name: folder / f"{name}.html" for name in (*PAGES[:5], "numbers", "wide")}
+    own = {name: folder / f"{name}.html" for name in (*PAGES[:5], "numbers", "wide", "series")}
     return {name: file.as_uri() for name, file in own.items()} | {
         name: (tiny.path / f"results/reports/{name}.html").as_uri() for name in PAGES[5:]
     }
@@ -255,6 +256,9 @@ def test_an_image_is_painted_and_read_under_the_pointer(visit):
     assert "Scores by sample_shapley over the image; largest:" in canvas.get_attribute("aria-label")
     canvas.hover()
     assert re.search(r"[+−]\d", page.locator(".explorer-tiles .explorer-quiet").first.inner_text())
+    for picture in visit("series").locator(".explorer-image").all():  # of 90 cells, a quarter of its height wide
+        box = picture.bounding_box()
+        assert 4 * box["width"] == pytest.approx(box["height"], rel=0.05) and box["height"] < 460
 
 
 def test_words_are_coloured_by_their_sign(visit):

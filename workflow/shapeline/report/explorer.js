@@ -310,9 +310,16 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
     }
 
     // -------------------------------------------------------------------------------------------------- images
+    function stretch(picture, one) {  // series, which are long and narrow, to a quarter of their length
+      const [height, width] = one.size || data.size || [1, 1], ratio = Math.min(Math.max(width / height, 1 / 4), 4);
+      picture.style.aspectRatio = ratio;
+      picture.style.maxWidth = `${Math.min(224, 448 * ratio)}px`;
+      return picture;
+    }
+
     function photograph(one) {
-      return element("div", { class: "explorer-panel" }, element("h4", {}, "Image"),
-        element("img", { src: one.image, alt: `The explained image, instance ${one.id}`, class: "explorer-image" }));
+      const picture = element("img", { src: one.image, alt: `The explained image, instance ${one.id}`, class: "explorer-image" });
+      return element("div", { class: "explorer-panel" }, element("h4", {}, "Image"), stretch(picture, one));
     }
 
     const sure = (method, place) => !(state.intervals && method.half && Math.abs(method.scores[place]) <= (method.half[place] || 0));
@@ -336,7 +343,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
         read.textContent = feature < 0 ? "no feature" : `${nameOf(one, method, feature)}: ${said(method, feature)}`;
       };
       canvas.onmouseleave = () => { read.textContent = `scale: ± ${format(limit)}`; };
-      return element("div", {}, canvas, read);
+      return element("div", {}, stretch(canvas, one), read);
     }
 
     function paint(canvas, image, cells, method, limit) {

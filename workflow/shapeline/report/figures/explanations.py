@@ -25,7 +25,7 @@ from shapeline.report.elements import (
     style_names,
     write_cells,
 )
-from shapeline.report.figures.score_maps import scale_tones
+from shapeline.report.figures.score_maps import NARROWEST, scale_tones
 from shapeline.report.formatting import format_evaluations, number
 from shapeline.statistics.bounds import moments, t_quantile
 
@@ -270,7 +270,9 @@ def overlay(
     """Return images (n, channels, height, width) under maps; intervals: scores with a CI that includes 0 are 0."""
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
-    drawing = Figure(figsize=(columns * IMAGE_INCHES, rows * (IMAGE_INCHES + 0.45) + 0.3), layout="constrained")
+    ratio = images.shape[3] / images.shape[2]
+    side = IMAGE_INCHES * np.clip(1 / ratio, NARROWEST, 1)
+    drawing = Figure(figsize=(columns * IMAGE_INCHES, rows * (side + 0.45) + 0.3), layout="constrained")
     for axes in (panels := drawing.subplots(rows, columns, squeeze=False).ravel()):
         axes.set_axis_off()
     for axes, image, name, values in zip(panels, images, names, maps, strict=False):
@@ -282,7 +284,8 @@ def overlay(
         share = np.abs(values)[..., None] / limit * MAX_OPACITY
         paper = np.repeat(0.35 + 0.6 * grey[..., None], 3, axis=-1)
         sign = np.where(values[..., None] > 0, to_rgb(FOR), to_rgb(AGAINST))
-        axes.imshow((1 - share) * paper + share * sign, interpolation="nearest")
+        aspect = max(min(1, ratio / NARROWEST), ratio * NARROWEST)
+        axes.imshow((1 - share) * paper + share * sign, interpolation="nearest", aspect=aspect)
         title = f"{shorten(name)}\n{f'± {number(limit)}' if largest else 'no significant score'}"
         axes.set_title(title, fontsize=8.5, fontweight="normal", loc="center")
     legend = [signs("the class")]

@@ -32,6 +32,7 @@ from shapeline.report.formatting import number
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
 BOXED_COLUMNS = 7  # maps per row, which show an image of 120 pixels at about its resolution
 MARGIN = 2  # pixels between a true region and its box
+NARROWEST = 1 / 4  # width of a drawn image by its height, or the reverse; series are narrower
 MAX_SIDE = 480  # pixels per side of a drawn image, of which the page shows a quarter
 
 
@@ -121,7 +122,7 @@ def image_grid(
 def _draw_tile(axes: Axes, shown: Tile, left: float, top: float, side: float) -> tuple[float, float]:
     """Draw a tile in the middle of a square; return its upper left corner."""
     high, wide = (1, 1) if shown.pixels is None else shown.pixels.shape[:2]
-    across, up = side * min(1, wide / high), side * min(1, high / wide)
+    across, up = side * np.clip([wide / high, high / wide], NARROWEST, 1)
     x0, y0 = left + (side - across) / 2, top + (side - up) / 2
     if shown.pixels is None:
         axes.text(left + side / 2, top + side / 2, "failed", ha="center", va="center", fontsize=8, color=WARNING)
