@@ -1182,10 +1182,11 @@ def test_names_without_an_order_are_refused():
     for names in ({"no", "yes"}, "ny", {0: "no", 1: "yes"}):
         with pytest.raises(ShapelineError, match=r"explain: class_names is a \w+; give a list of names"):
             shapeline.explain(lambda rows: rows[:, 0] > 0, X[:2, :3], background=X[2:9, :3], class_names=names)
-    found = shapeline.explain(
-        lambda rows: rows[:, 0] > 0, X[:2, :3], background=X[2:9, :3], class_names=np.array(["n", "y"])
-    )
-    assert found.about.classes == ("n", "y")
+    for model in (lambda rows: rows[:, 0] > 0, torch.nn.Linear(3, 2)):
+        for kind in (np.array, pd.Index, iter):
+            names = {"class_names": kind(["n", "y"]), "feature_names": kind(["a", "b", "c"])}
+            found = shapeline.explain(model, X[:2, :3], background=X[2:9, :3], **names)
+            assert found.about.classes == ("n", "y") and found.feature_names == ("a", "b", "c")
 
 
 def test_a_reference_without_a_kind_and_features_that_are_an_array():

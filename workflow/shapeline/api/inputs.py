@@ -133,6 +133,9 @@ def read(
     cutter: Cutter | None = None,
 ) -> Inputs:
     """Return the inputs with background and reference rows. Raises ShapelineError that names the argument."""
+    if feature_names is not None:
+        refuse_unordered("feature_names", feature_names)
+        feature_names = list(feature_names)
     original = inputs
     inputs, background = _unwrap("inputs", inputs), _unwrap("background", background)
     if isinstance(inputs, pd.Series):
@@ -480,7 +483,6 @@ def _check_images(what: str, rows: np.ndarray) -> None:
 def _check_names(model: object, feature_names: Sequence[str] | None, columns: int) -> list[str]:
     if feature_names is None:
         return []
-    refuse_unordered("feature_names", feature_names)
     names = [str(name) for name in feature_names]
     if len(set(names)) < len(names) or len(names) != columns:
         raise ShapelineError(f"explain: feature_names: has {len(names)} names; give {columns}, each once")

@@ -69,7 +69,8 @@ def name_classes(
     model: object, class_names: Sequence[str] | None, classifier: Classifier, inputs: np.ndarray
 ) -> Classes:
     """Return the given names, and those of a model with named classes: its own, or columns of its data frames."""
-    refuse_unordered("class_names", given := () if class_names is None else class_names)
+    refuse_unordered("class_names", () if class_names is None else class_names)
+    given = () if class_names is None else tuple(map(class_name, class_names))
     known = find_classes(find_owner(model))
     gives_probabilities = "predict_proba" in (*dir(type(model)), getattr(model, "__name__", ""))
     if known is None and gives_probabilities and classifier.framework == "function":
@@ -77,11 +78,11 @@ def name_classes(
         is_named = isinstance(answer, pd.DataFrame) and not isinstance(answer.columns, pd.RangeIndex)
         known = answer.columns if is_named and len(answer.columns) > 1 else None
     labels = () if known is None else tuple(map(class_name, known))
-    for what, names in (("the model's classes_", labels), ("class_names", tuple(map(class_name, given)))):
+    for what, names in (("the model's classes_", labels), ("class_names", given)):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ShapelineError(f"explain: {what}: two classes are called '{twice}'; give each a name of its own")
-    names = labels if class_names is None else tuple(map(class_name, class_names))
+    names = labels if class_names is None else given
     return Classes(names, () if getattr(find_owner(model), "names_ids", False) else labels)  # numbers of transformers
 
 
