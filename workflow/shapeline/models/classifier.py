@@ -250,7 +250,8 @@ def check_outputs(outputs: Any, shape: tuple[int, ...] | None, rows: int, name: 
         )
     if task == "regression":
         if shape not in ((rows,), (rows, 1)):
-            raise reject_predictions(name, rows, shown)
+            remedy = "a module whose forward pass returns one output, or, of classes, leave value='prediction' out"
+            raise reject_predictions(name, rows, shown, f"give {remedy}")
     elif len(shape) != 2 or shape[0] != rows or shape[1] < (1 if task == "multilabel" else 2):
         raise ShapelineError(
             f"model '{name}': gave {shown} for {format_count(rows, 'row')}; it must return logits of shape (rows, "
@@ -259,12 +260,17 @@ def check_outputs(outputs: Any, shape: tuple[int, ...] | None, rows: int, name: 
         )
 
 
-def reject_predictions(name: str, rows: int, given: str) -> ShapelineError:
+OF_ONE = (
+    "explain one output at a time, as by lambda rows: model.predict(rows)[:, 0], or, where the outputs are "
+    "probabilities, give model.predict without value='prediction'"
+)
+
+
+def reject_predictions(name: str, rows: int, given: str, remedy: str = OF_ONE) -> ShapelineError:
     """Return the error for a regression model that returned something else than one number per row."""
     return ShapelineError(
         f"model '{name}': gave {given} for {format_count(rows, 'row')}, and a regression has one number per row; "
-        "explain one output at a time, as by lambda rows: model.predict(rows)[:, 0], or, where the outputs are "
-        "probabilities, give model.predict without value='prediction'"
+        + remedy
     )
 
 
