@@ -22,6 +22,7 @@ from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -127,6 +128,7 @@ def test_tree_shap_is_written_for_trees_that_it_explains(
 
 
 TEXTS = make_pipeline(TfidfVectorizer(), LogisticRegression())
+NEIGHBORS = make_pipeline(TfidfVectorizer(), KNeighborsClassifier())
 SELECTED = make_pipeline(make_column_transformer((StandardScaler(), make_column_selector(dtype_include=np.number))))
 SEARCH = make_pipeline(SELECTED, GridSearchCV(LogisticRegression(), {"C": [1, 2]}, cv=StratifiedKFold(2)))
 
@@ -135,6 +137,7 @@ SEARCH = make_pipeline(SELECTED, GridSearchCV(LogisticRegression(), {"C": [1, 2]
     ("what", "model", "problem"),
     [
         ("texts", TEXTS, ""),
+        ("texts", NEIGHBORS, ""),
         ("texts", LogisticRegression(), "was fitted on columns and the dataset holds texts"),
         ("classes", SEARCH, ""),
         ("classes", TEXTS, "model.skops takes texts and the dataset holds columns; set its source: text_file"),
@@ -147,7 +150,7 @@ def test_init_reports_a_model_that_a_run_would_refuse(what, model, problem, tmp_
     table = pd.read_csv(file)
     rows = (
         ["good film", "so bad"] * 30
-        if model is TEXTS
+        if model in (TEXTS, NEIGHBORS)
         else table[["a", "b"]]
         if what == "classes"
         else RNG.random((60, 2))

@@ -185,7 +185,7 @@ def test_wrapping():
             adapters.wrap(labels, kind=kind)
     with pytest.raises(ShapelineError, match=r"shape \(60, 2\) for 60 rows, and a regression has one number per row"):
         adapters.wrap(lambda rows: rows[:, :2], kind="regression").predict(ROWS)
-    with pytest.raises(ShapelineError, match="row; give a module whose forward pass returns one output, or, of classes, "):
+    with pytest.raises(ShapelineError, match="row; give a module whose forward pass returns one output, or, of cl"):
         adapters.wrap(nn.Linear(4, 2), kind="regression").predict(ROWS)
 
 

@@ -182,6 +182,7 @@ def edited(folder, name, **changes):
     [
         (lambda path: path.rename(path.parent / "gone"), "text_folder/model: there is no such folder"),
         (lambda path: (path / "config.json").unlink(), "has no config.json"),
+        (lambda path: (path / "MLmodel").write_text("flavors:"), "holds a model of MLflow; load it in a function"),
         (lambda path: (path / "config.json").write_text("{"), "config.json: is not readable as JSON"),
         (lambda path: edited(path, "config.json", auto_map={"AutoModel": "own.py"}), "requires code of its own"),
         (lambda path: edited(path, "tokenizer_config.json", auto_map={}), "requires code .* tokenizer_config.json"),

@@ -207,6 +207,11 @@ def _check_folder(source: str) -> Path:
     folder = expand(source)
     if not folder.is_dir():
         raise ShapelineError(f"{folder}: there is no such folder; paths start at the folder of the run")
+    if (folder / "MLmodel").is_file():
+        raise ShapelineError(
+            f"{folder}: holds a model of MLflow; load it in a function of rows (framework: function), or name its "
+            ".skops or .keras file"
+        )
     if not (folder / "config.json").is_file():
         raise ShapelineError(f"{folder}: has no config.json; save the model there with model.save_pretrained")
     if (folder / "adapter_config.json").is_file():

@@ -43,6 +43,7 @@ TRUSTED = (
     "shapeline.models.pipeline_file.number_dates",
     "numpy.dtype",
     "numpy.number",  # what make_column_selector selects
+    "scipy.sparse._csr.csr_matrix",  # of an SVC or neighbours that were fitted on texts
     "sklearn._loss.loss.HalfTweedieLossIdentity",
     "sklearn.calibration._CalibratedClassifier",
     "sklearn.calibration._SigmoidCalibration",
