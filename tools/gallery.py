@@ -63,14 +63,14 @@ Finished runs with cost and recommended method; those with means against cost ha
 
 @dataclass(frozen=True)
 class Page:
-    """The contents of a page. facts: the key figures by name; advice: the recommendation per criterion; claims: claim,
-    found, verdict; seconds: of all methods, None where no table has them; points: the data of its first figure of cost,
-    with its caption."""
+    """The contents of a page. facts: the key figures by name; advice: the recommendation of the first card; claims:
+    claim, found, verdict; seconds: of all methods, None where no table has them; points: the data of its first figure
+    of cost, with its caption."""
 
     name: str
     title: str
     facts: dict[str, str]
-    advice: list[str]
+    advice: str
     claims: list[tuple[str, str, str]]
     seconds: float | None
     points: tuple[pd.DataFrame, str] | None
@@ -86,12 +86,24 @@ def read(file: Path) -> Page:
         name.partition(" (95 %")[0]: html.unescape(value)
         for value, name in re.findall(r"<b>(.*?)</b><span>(.*?)</span>", top[3])
     }
-    advice = [html.unescape(item) for item in re.findall(r"<(?:li|p)><b>(.*?)</b>", top[2], re.S)]
     rows = _tables(text, "seconds, total")
     seconds = [row["seconds, total"].replace(",", "").replace("−", "-") for row in rows]
     rows = [float(item) for item in seconds if item[:1].isdigit()]
     claims = [(row["claim"], row["found here"], row["verdict"]) for row in _tables(text, "verdict") if "claim" in row]
+    advice = _read_advice(html.unescape(top[2]))
     return Page(file.stem, html.unescape(top[1]), facts, advice, claims, sum(rows) if rows else None, _points(text))
+
+
+def _read_advice(text: str) -> str:
+    """Return the need, the recommended method and its cost of the first card of a page."""
+    card = re.search(r'<p class="need">(.*?)</p>.*?<p class="method">(.*?)</p>(?:<p class="cost">(.*?)</p>)?', text)
+    if not card:
+        return "no recommendation" if "No recommendation" in text else "–"
+    need, method, cost = card.groups()
+    if "undecided" in method:
+        return f"{need}: undecided"
+    cost = re.sub(r" \(counted as [\d,]+ evaluations\)| per instance", "", cost or "")
+    return f"{need}: {re.sub('[★⚠ ]*', '', method, count=1)}{f' ({cost})' if cost else ''}"
 
 
 def _tables(text: str, column: str) -> list[dict[str, str]]:
@@ -208,7 +220,7 @@ def entry(page: Page, known: dict[str, tuple[str, dict]], drawn: bool) -> tuple[
     file = known.get(page.name, ("a file outside the repository", {}))[0]
     first = [f"[`{page.name}`](#{page.name})" if drawn else f"`{page.name}`: {_cell(page.title)}"]
     first += [f"`{file}`" if page.name in known else file] * (file != DEFAULT)
-    cells = (", ".join(first), _describe_instances(page, known), _cost(page), _cell(_short(page)))
+    cells = (", ".join(first), _describe_instances(page, known), _cost(page), _cell(page.advice))
     row = f"| {' | '.join(cells)} |"
     if not drawn:
         return row, ""
@@ -250,17 +262,6 @@ def _cost(page: Page) -> str:
     model = "no model" if "labelled rows" in page.facts else None
     work = f"{page.facts['evaluations']} evaluations" if "evaluations" in page.facts else model
     return ", ".join(filter(None, [work, f"{number(page.seconds, 2)} s" if page.seconds is not None else None])) or "–"
-
-
-def _short(page: Page) -> str:
-    """Return the recommended method of the first criterion with its cost."""
-    if not page.advice:
-        return "–"
-    criterion, recommended = re.split("[,.]", page.advice[0])[0], re.search(r"Recommended: (.*?)\.?$", page.advice[0])
-    if "No recommendation" in criterion:
-        return "no recommendation"
-    method = re.sub(r" \(counted as [\d,]+ evaluations\)| per instance", "", recommended[1]) if recommended else None
-    return f"{criterion}: {method or 'undecided'}"
 
 
 def _cell(text: str) -> str:

@@ -18,7 +18,8 @@ MEANS = "digits, masking: means against evaluations and seconds per instance"
 
 def write(folder, name, title, *, advice, facts, claims=(), points=None, seconds=()):
     """Write a page with the elements of report pages."""
-    card = HTML(f'<div class="card"><p class="need">One</p><details><p><b>{advice}</b> And why.</p></details></div>')
+    lines = "".join(f'<p class="{kind}">{text}</p>' for kind, text in advice.items())
+    card = HTML(f'<div class="card">{lines}<details><p><b>Within the budget.</b> And why.</p></details></div>')
     parts = [common.top(title, [], ["One more."], facts, card)]
     parts += [elements.table(pd.DataFrame({"method": ["a", "b"][: len(seconds)], "seconds, total": seconds}))]
     if claims:
@@ -43,10 +44,11 @@ def folder(tmp_path, root, monkeypatch):
         "features (d)": "9",
         "evaluations": "1,234",
     }
-    advice = "Faithfulness by deletion, within the budget. Recommended: own_a (64 evaluations, 2 ms per instance)."
+    cost = "2 gradients (counted as 6 evaluations), 2 ms per instance"
+    advice = {"need": "Finds what the model relies on", "method": "⚠ ★ own_a", "cost": cost}
     given = {"advice": advice, "facts": facts, "claims": claims, "seconds": ["1,000", "3.7e−1"]}
     write(tmp_path, "imdb", "Reviews | long", points=points.assign(low=0.5, high=2.5), **given)
-    write(tmp_path, "mine", "Mine", advice="No recommendation.", facts={"labelled rows": "9"})
+    write(tmp_path, "mine", "Mine", advice={"": "No recommendation."}, facts={"labelled rows": "9"})
     (tmp_path / "index.html").write_text("no page of an experiment")
     return tmp_path
 
@@ -57,7 +59,7 @@ def test_a_gallery_is_generated_from_pages(folder, capsys):
     row = next(line for line in text.splitlines() if "](#imdb)" in line)
     assert row == (
         r"| [`imdb`](#imdb), `config.paper.yaml` | 200 of 1,000, d = 9; model 90 % | 1,234 evaluations, 1,000 s "
-        r"| Faithfulness by deletion: own\_a (64 evaluations, 2 ms) |"
+        r"| Finds what the model relies on: own\_a (2 gradients, 2 ms) |"
     )
     assert "| `mine`: Mine, a file outside the repository | –, d = – | no model |" in text
     assert "## Reviews \\| long\n" in text and "](images/gallery/imdb.png)" in text
@@ -80,8 +82,8 @@ def test_a_run_whose_page_is_gone_keeps_its_entry_and_one_whose_page_is_new_gets
     before, picture = (folder / "docs/gallery.md").read_text(), folder / "docs/images/gallery/imdb.png"
     kept, content = before[before.index('<a id="imdb">') :], picture.read_bytes()
     (folder / "imdb.html").unlink()
-    write(folder, "mine", "Mine again", advice="No recommendation.", facts={"labelled rows": "9"})
-    write(folder, "cancer", "Cells", advice="No recommendation.", facts={"labelled rows": "9"})
+    write(folder, "mine", "Mine again", advice={"": "No recommendation."}, facts={"labelled rows": "9"})
+    write(folder, "cancer", "Cells", advice={"": "No recommendation."}, facts={"labelled rows": "9"})
     assert gallery.main([str(folder)]) == 0
     text = (folder / "docs/gallery.md").read_text()
     assert kept in text and picture.read_bytes() == content and text.count("imdb.png") == 1
@@ -100,7 +102,7 @@ def test_the_figure_of_claims_has_every_comparison_with_an_interval(folder):
         ("The network finds more than 99 % of them", "99.9 % (99.6 % to > 99.9 %) on 2,000", "holds"),
         ("It has 351,002 parameters", "351,002", "holds"),
     ]
-    write(folder, "own", "Own", advice="No recommendation.", facts={"labelled rows": "9"}, claims=claims)
+    write(folder, "own", "Own", advice={"": "No recommendation."}, facts={"labelled rows": "9"}, claims=claims)
     assert gallery.main([str(folder)]) == 0
     found = gallery.list_comparisons(pd.read_csv(gallery.RECORDS))
     numbers = found[["mean", "low", "high", "claimed"]].to_numpy().tolist()

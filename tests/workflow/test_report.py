@@ -10,6 +10,7 @@ import pytest
 from benchmarks import accuracy_games
 from shapeline.statistics import accuracy
 from tests.workflow.conftest import TINY
+from tools import gallery
 
 pytestmark = pytest.mark.xdist_group("tiny")  # one run of the tiny configuration serves them all
 
@@ -64,6 +65,7 @@ def test_figures_and_their_numbers_lie_beside_every_page(tiny):
             name
         )
         assert (reports / f"{name}.html").stat().st_size < 3_000_000, name
+    assert gallery.read(reports / "tiny.html").advice.startswith("Closest to the exact values: ")
     [costs] = (reports / "tiny_files").glob("*_tiny_error_means_against_evaluations*.csv")
     assert costs.with_suffix(".svg").is_file()
     numbers = pd.read_csv(costs).set_index("method")
