@@ -103,7 +103,7 @@ def _read_advice(text: str) -> str:
     if "undecided" in method:
         return f"{need}: undecided"
     cost = re.sub(r" \(counted as [\d,]+ evaluations\)| per instance", "", cost or "")
-    return f"{need}: {re.sub('[★⚠ ]*', '', method, count=1)}{f' ({cost})' if cost else ''}"
+    return f"{need}: {method.lstrip('★⚠ ')}{f' ({cost})' if cost else ''}"
 
 
 def _tables(text: str, column: str) -> list[dict[str, str]]:

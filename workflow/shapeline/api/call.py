@@ -331,8 +331,7 @@ def _check_method(settings: dict, n: int, evaluations: int | None) -> None:
     if not METHODS[method].is_design:
         able = ", ".join(name for name, one in METHODS.items() if one.is_design)
         raise ShapelineError(f"{WHERE}: {method} needs a model and its inputs; use one of {able}")
-    least = choice.count_least(settings, n) if evaluations else 0
-    if evaluations and evaluations < least:
+    if evaluations and evaluations < (least := choice.count_least(settings, n)):
         raise ShapelineError(
             f"{WHERE}: evaluations is {evaluations} and {method} needs {least} for {n} players; raise it"
         )

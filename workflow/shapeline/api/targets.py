@@ -69,8 +69,8 @@ def name_classes(
     model: object, class_names: Sequence[str] | None, classifier: Classifier, inputs: np.ndarray
 ) -> Classes:
     """Return the given names, and those of a model with named classes: its own, or columns of its data frames."""
-    refuse_unordered("class_names", () if class_names is None else class_names)
-    given = () if class_names is None else tuple(map(class_name, class_names))
+    refuse_unordered("class_names", given := () if class_names is None else class_names)
+    given = tuple(map(class_name, given))
     known = find_classes(find_owner(model))
     gives_probabilities = "predict_proba" in (*dir(type(model)), getattr(model, "__name__", ""))
     if known is None and gives_probabilities and classifier.framework == "function":
