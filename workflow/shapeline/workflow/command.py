@@ -186,8 +186,8 @@ def _init(parsed: argparse.Namespace) -> int:
     file.write_text(text, encoding="utf-8")
     then = "check it, then: shapeline run --dry-run, and shapeline run"
     try:
-        load(yaml.safe_load(text))
-        init_config.try_model(text)
+        load(config := yaml.safe_load(text))
+        init_config.try_model(config)
     except ShapelineError as error:
         then = f"but a run would stop: {error}"
     with contextlib.suppress(BrokenPipeError):  # who reads no further has the file

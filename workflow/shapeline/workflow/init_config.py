@@ -362,12 +362,11 @@ def fit_pipeline(configured: str) -> tuple[Path, bytes, list[str]]:
     return path, skops.io.dumps(pipeline), new
 
 
-def try_model(configured: str) -> None:
+def try_model(config: dict) -> None:
     """Evaluate the fitted model that a configuration names on rows of its data. Raises ShapelineError if it fails."""
     from shapeline.datasets import loading, preparation
     from shapeline.models import architectures, storage
 
-    config = yaml.safe_load(configured)
     [entry], [model] = config["datasets"].values(), config["models"].values()
     if registry.find_suffix(model.get("source")) in registry.ESTIMATORS:
         with tempfile.TemporaryDirectory() as folder:
