@@ -61,6 +61,8 @@ def test_scores_of_a_game_are_those_of_the_definition_and_of_a_call(tmp_path, fi
     np.testing.assert_allclose(rows["scores"][0], called.scores[0], atol=1e-6)
     np.testing.assert_allclose(rows["standard_error"][0], called.standard_error[0], atol=1e-6)
     assert rows["evaluations"][0] == 30 and rows["value_full"][0] == table[-1] and rows["value_empty"][0] == table[0]
+    least = job_of(tmp_path, settings_of(file, "build", {"method": "sample_interactions"}), "pairs", store)
+    assert least.explain_shard(0, 1, "fail", None).rows["evaluations"][0] > 24  # the minimum is above 4 d
 
 
 def test_games_and_outputs_are_instances(tmp_path, file):

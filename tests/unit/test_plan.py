@@ -8,12 +8,15 @@ import random
 import re
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from shapeline import scores
+from shapeline.attribution.context import parse
 from shapeline.config import validation
 from shapeline.errors import ShapelineError
+from shapeline.games.features import Features
 from shapeline.seeds import digest
 from shapeline.workflow import job_code, jobs, messages, runs
 
@@ -405,4 +408,19 @@ def test_a_rival_on_words_tracks_the_method_that_sets_its_budget(root, monkeypat
 def test_a_budget_too_small_for_any_document_is_reported_before_any_job(default):
     default["experiments"]["reviews"]["budget"] = 1
     with pytest.raises(ShapelineError, match=r"reviews\.budget: 1 x d is too few for kernel_shap; set 2"):
+        validation.load(default)
+
+
+def test_a_default_budget_is_at_least_the_minimum(default):
+    """Of a document it depends on its number of words, so that its job chooses it; of patches the plan does."""
+    for name, method in (("reviews", "stratified_svarm"), ("digits", "sample_interactions")):
+        default["experiments"][name]["methods"]["few"] = {"method": method}
+        default["experiments"][name].pop("budget", None)
+    loaded = validation.load(default)
+    document, patches = (jobs.attribute_settings(loaded, name, "few") for name in ("reviews", "digits"))
+    assert patches["budget"] == 242 / 16 and "budget" not in document
+    features = Features("word", (20,), np.arange(20), ())
+    assert parse(document).method.resolve_budget(features, None) == 122 / 20
+    default["experiments"]["reviews"]["methods"]["few"]["intermediate_budgets"] = [2]
+    with pytest.raises(ShapelineError, match=r"few\.intermediate_budgets: the default budget .* give a budget"):
         validation.load(default)

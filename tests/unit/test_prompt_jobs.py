@@ -158,6 +158,9 @@ def test_a_method_that_fails_is_a_row_with_its_reason(tmp_path, folder, file):
     settings = settings_of(folder, file, {"method": "gp_shapley"}, budget=0.4)
     rows = job_of(tmp_path, settings, "gp").explain_shard(0, 1, "record", quietly).rows
     assert (rows["status"] == "no design").all() and rows["error"].notna().all() and rows["scores"].isna().all()
+    settings = settings_of(folder, file, {"method": "stratified_svarm"})  # whose default budget depends on the prompt
+    rows = job_of(tmp_path, settings, "svarm").explain_shard(0, 1, "record", quietly).rows
+    assert (rows["evaluations"] == rows["scores"].map(lambda row: 2 ** len(row))).all()
 
 
 def config_of(folder, file, **entry) -> dict:

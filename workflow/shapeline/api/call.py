@@ -125,7 +125,7 @@ def explain(
     """
     is_auto = choice.is_auto(method, "explain")
     first = "gp_shapley" if is_auto else method
-    settings, budget, evaluations = choice.settle_spending("explain", first, parameters, budget, evaluations)
+    settings, evaluations = choice.settle_spending("explain", first, parameters, budget, evaluations)
     seed = choice.seed_by(seed, random_state)
     wanted = CallOptions(
         reference, features, target, seed, background, value, y, feature_names, class_names, tokenizer, outputs
@@ -331,7 +331,8 @@ def _check_method(settings: dict, n: int, evaluations: int | None) -> None:
     if not METHODS[method].is_design:
         able = ", ".join(name for name, one in METHODS.items() if one.is_design)
         raise ShapelineError(f"{WHERE}: {method} needs a model and its inputs; use one of {able}")
-    if evaluations and evaluations < (least := choice.count_least(settings, n)):
+    least = METHODS[method].count_least(parse(settings).arguments, n) + METHODS[method].omitted_ends
+    if evaluations and evaluations < (least := min(least, 2 ** min(n, 62))):
         raise ShapelineError(
             f"{WHERE}: evaluations is {evaluations} and {method} needs {least} for {n} players; raise it"
         )

@@ -112,8 +112,7 @@ class Case:
                 )
                 game = self.game.having(features=features)
                 own = evaluations / features.d if evaluations and features.d else None
-                own = until or own or resolve_default(budget, settings, features.d)
-                parsed = parse(settings, [own if sampled else None])
+                parsed = parse(settings, [(until or own or budget) if sampled else None])
                 parts += attribute(game, inputs[indices], self.targets[indices], parsed, group_options)
         record = parts[0] if len(parts) == 1 else _join_groups(parts, [indices for _, indices in self.buckets])
         return Explanation(**vars(record), about=self._describe(settings | (limits if sampled else {})))

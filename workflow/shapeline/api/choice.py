@@ -7,40 +7,29 @@ from pydantic import ValidationError
 
 import shapeline
 from shapeline.config.types import MAX_BUDGET
-from shapeline.datasets import sources
 from shapeline.designs.design import MAX_D, check_integer
 from shapeline.errors import ShapelineError, name_type, nearest
 from shapeline.methods.parameters import StoppingRule
-from shapeline.methods.registry import METHODS, find_stopping_problem
-from shapeline.methods.settings import BUDGET_KEYS
+from shapeline.methods.registry import DEFAULT_BUDGET, METHODS, find_stopping_problem
+from shapeline.methods.settings import BUDGET_KEYS, parse
 
 AUTO = "auto"
-BUDGET = 4  # a multiple of d
 MIN_EXACT = 256  # coalitions that are always affordable
 
 
 def check_spending(where: str, budget: float | dict | None, evaluations: object) -> float | dict:
     """Return the budget, by default the one that `evaluations` replaces. Raises ShapelineError where both are given."""
     if evaluations is None:
-        return BUDGET if budget is None else budget
+        return DEFAULT_BUDGET if budget is None else budget
     if budget is not None:
         raise ShapelineError(f"{where}: budget and evaluations both set the cost; give one of them")
     check_integer(where, "evaluations", evaluations, 1)
-    return BUDGET
-
-
-def count_least(settings: dict, d: int) -> int:
-    """Return the smallest number of evaluations that a method takes for d features, with both ends."""
-    method = METHODS[settings["method"]]
-    if not method.minimum:
-        return 0
-    values = method.parameters.model_validate(settings).model_dump()
-    return min(sources.resolve(method.minimum)({**values, "d": d}) + method.omitted_ends, 2 ** min(d, 62))
+    return DEFAULT_BUDGET
 
 
 def resolve_default(budget: float | dict | None, settings: dict, d: int) -> float | dict:
-    """Return a budget as it is given, and by default BUDGET or what the method needs for d features."""
-    return max(BUDGET, count_least(settings, d) / max(d, 1)) if budget is None else budget
+    """Return a budget as it is given, and by default the method's for d features."""
+    return METHODS[settings["method"]].default_budget(parse(settings).arguments, d) if budget is None else budget
 
 
 def is_auto(method: object, where: str) -> bool:
@@ -53,12 +42,12 @@ def is_auto(method: object, where: str) -> bool:
 
 def settle_spending(
     where: str, method: str, parameters: dict, budget: float | dict | None, evaluations: int | None
-) -> tuple[dict, float | dict | None, int | None]:
-    """Return the settings of a method, its budget as given, and its evaluations, which may be a parameter of it."""
+) -> tuple[dict, int | None]:
+    """Return the settings of a method and its evaluations, which may be a parameter of it."""
     spend = check_spending(where, budget, evaluations)
     if evaluations is not None and method in METHODS and "evaluations" in METHODS[method].parameters.model_fields:
         parameters, evaluations = parameters | {"evaluations": evaluations}, None
-    return check_entry(method, parameters, spend, where), budget, evaluations
+    return check_entry(method, parameters, spend, where), evaluations
 
 
 def parse_stopping_rule(budget: float | dict | None) -> dict | None:

@@ -181,8 +181,9 @@ def compare(
         spending = {key: parameters.pop(key) for key in ("budget", "evaluations") if key in parameters}
         own = spending or {"budget": budget, "evaluations": evaluations}
         try:
-            spent = settle_spending("compare", name, parameters, own.get("budget"), own.get("evaluations"))
-            result[entry] = case.explain_all(*spent)
+            spend = own.get("budget")
+            settings, count = settle_spending("compare", name, parameters, spend, own.get("evaluations"))
+            result[entry] = case.explain_all(settings, spend, count)
         except ShapelineError as failure:
             notes.append(f"{entry} failed: {failure}")
     if not set(result) - {CONTROL}:

@@ -13,13 +13,14 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api import drawing
-from shapeline.api.choice import AUTO, BUDGET, check_entry, check_spending, choose_method, is_auto, parse_stopping_rule
+from shapeline.api.choice import AUTO, check_entry, check_spending, choose_method, is_auto, parse_stopping_rule
 from shapeline.api.explanation import LEVEL
 from shapeline.designs.design import check_choice, check_integer, count_evaluations
 from shapeline.errors import ShapelineError, name_type, nearest, reported_extras
 from shapeline.generation import estimates, game
 from shapeline.generation.game import Encoder, PromptGame, Removal
 from shapeline.generation.prompts import REMOVALS, WHERE, Prompt, as_list, build_prompt
+from shapeline.methods.registry import DEFAULT_BUDGET
 from shapeline.methods.settings import MethodSettings, parse
 from shapeline.metrics.provenance import TOLERANCE
 
@@ -291,7 +292,7 @@ def explain_generation(
     _check_choices(removal, value, evaluations, max_tokens, seed, model)
     by_size = is_auto(method, WHERE)
     if budget is not None or by_size:
-        check_entry("gp_shapley", parameters if by_size else {}, BUDGET if budget is None else budget, WHERE)
+        check_entry("gp_shapley", parameters if by_size else {}, DEFAULT_BUDGET if budget is None else budget, WHERE)
     chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
     removed = _read_removal(removal, placeholder)
     features = "sentence" if features is None else features

@@ -16,7 +16,10 @@ from shapeline.datasets.registry import SOURCES, Source, adapt_to_task
 from shapeline.errors import ShapelineError
 from shapeline.games.features import find_shape
 from shapeline.methods.parameters import CShapleyRegression
+from shapeline.methods.registry import DEFAULT_BUDGET, METHODS
 from shapeline.models.registry import ARCHITECTURES, FRAMEWORKS, find_suffix
+
+LARGE_D = 1000  # features at which the share of evaluations that a method needs is assumed, while d is unknown
 
 
 def canonical(value: Any) -> Any:
@@ -106,15 +109,22 @@ def find_feature_shape(config: Config, experiment: Experiment, settings: Any = N
     return find_shape(chosen, input_shape, source.groups, source.kind) if input_shape else None
 
 
-def find_budget(config: Config, name: str, entry: str) -> float:
-    """Return the budget of a sampled entry as a multiple of d, at most: its own, its rival's, or the experiment's."""
+def find_budget(config: Config, name: str, entry: str, d: int | None = None) -> float | None:
+    """Return the budget of a sampled entry as a multiple of d, at most: its own, its rival's, the experiment's, or the
+    default. d: number of features, where only the data tell; without it, None is a default that depends on it."""
     experiment = config.experiments[name]
     own = experiment.methods[entry]
-    if own.match_budget_of is None:
+    if own.match_budget_of is not None:
+        shape = find_feature_shape(config, experiment)
+        settings = json.dumps(canonical(experiment.methods[own.match_budget_of]))
+        return count_fixed_cost(settings, shape) / math.prod(shape)
+    method, parameters = METHODS[own.method], own.model_dump()
+    is_given = own.most or "budget" in experiment.model_fields_set
+    if is_given or method.default_budget(parameters, LARGE_D) == DEFAULT_BUDGET:
         return float(own.most or experiment.budget)
-    shape = find_feature_shape(config, experiment)
-    settings = json.dumps(canonical(experiment.methods[own.match_budget_of]))
-    return count_fixed_cost(settings, shape) / math.prod(shape)
+    if shape := find_feature_shape(config, experiment, own):
+        d = math.prod(shape)
+    return d and float(method.default_budget(parameters, d))
 
 
 @functools.cache

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shapeline.config import derived
+from shapeline.config.derived import LARGE_D
 from shapeline.config.mistakes import (
     MAX_DESIGN_BYTES,
     MethodPlace,
@@ -17,7 +18,7 @@ from shapeline.config.mistakes import (
     refuse,
 )
 from shapeline.config.types import MAX_BUDGET, Model
-from shapeline.datasets import folders, sources
+from shapeline.datasets import folders
 from shapeline.datasets.sources import list_arguments
 from shapeline.designs.design import MAX_D, count_evaluations
 from shapeline.errors import ShapelineError
@@ -257,7 +258,7 @@ RULES: tuple[MethodRule, ...] = (
 )
 
 
-FEW_PLAYERS, LARGE_D, TYPICAL_D = 4, 1000, 50  # features, which bound estimates while instances are unknown
+FEW_PLAYERS, TYPICAL_D = 4, 50  # features, which bound estimates while instances are unknown
 
 
 def check_budget(entry: MethodPlace) -> Iterator[str]:
@@ -271,6 +272,10 @@ def check_budget(entry: MethodPlace) -> Iterator[str]:
         yield f"{where}.match_budget_of: {error}"
         return
     smaller = settings.intermediate_budgets or []
+    if most is None and smaller:
+        yield f"{where}.intermediate_budgets: the default budget of {settings.method} depends on d; give a budget"
+    if most is None:
+        return
     key = f"{where}.{own}" if own else ".budget"
     budgets = [(key, most), *((f"{where}.intermediate_budgets", each) for each in smaller)]
     lines = [] if settings.match_budget_of else list(_check_size(entry, budgets))
@@ -334,7 +339,7 @@ def _check_minimum(entry: MethodPlace, budgets: list[tuple[str, float]]) -> Iter
     # Where d varies by instance, the minimum at a large d, as a multiple of d, holds for nearly all; of a game, whose
     # number of players its job reads, that at a small d rules out no other.
     assumed = FEW_PLAYERS if entry.place.experiment.game else LARGE_D
-    least = sources.resolve(entry.method.minimum)({**settings.model_dump(), "d": d or assumed})
+    least = entry.method.count_least(settings.model_dump(), d or assumed)
     for place, multiple in budgets:
         if d is None and multiple < 0.9 * least / assumed:
             enough = math.ceil(10 * least / assumed) / 10

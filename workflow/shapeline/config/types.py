@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, PrivateAttr, Tag, create_model
 from shapeline.datasets.checks import Dataset
 from shapeline.datasets.entries import USER_FILE, Positive, Strict
 from shapeline.methods.parameters import CustomMethod, Patch, Superpixel
-from shapeline.methods.registry import METHODS
+from shapeline.methods.registry import DEFAULT_BUDGET, METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.models.registry import Model, Precision
 
@@ -216,7 +216,12 @@ class Experiment(Strict):
         "signs are comparable between instances.",
     )
     instances: Instances = Field(Instances(), description="Explained instances.")
-    budget: float = Field(4, gt=0, le=MAX_BUDGET, description="Evaluations of a sampled method, as a multiple of d.")
+    budget: float = Field(
+        DEFAULT_BUDGET,
+        gt=0,
+        le=MAX_BUDGET,
+        description="Evaluations of a sampled method, as a multiple of d; by default at least a method's minimum.",
+    )
     timing: Literal["batch", "per_instance"] = Field(
         "batch",
         description="Meaning of seconds: a batch's time divided by its instances, or each instance's own time "

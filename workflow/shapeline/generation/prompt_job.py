@@ -184,8 +184,10 @@ class PromptJob(Job):
         ends = {"value_full": row["value_full"], "value_empty": row["value_empty"]}
         method = self.settings.method
         seed = seed_of(self.settings.game.seed, self.entry, repeat, int(row["instance"]))
-        default = 2**played.d if method.method.exact else played.d + 1
-        evaluations = count_evaluations(budget, played.d) if budget and not until else default
+        evaluations = 2**played.d if method.method.exact else played.d + 1
+        if method.method.sampled and not until:
+            spend = method.method.default_budget(method.arguments, played.d) if budget is None else budget
+            evaluations = count_evaluations(spend, played.d)
         try:
             result = estimates.estimate(played, method, evaluations, "sum", seed)
         except ShapelineError as error:

@@ -7,12 +7,13 @@ features, value, backend), `inputs`, `targets`, `features`, `instances`, `seed` 
 `(scores (n, d), evaluations per instance)` and optionally a mapping from names to one number per instance, where
 "warning" is a text or None."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import create_model
 
-from shapeline.datasets.sources import DESIGN_ARGUMENTS, list_arguments, names_function
+from shapeline.datasets.sources import DESIGN_ARGUMENTS, list_arguments, names_function, resolve
 from shapeline.designs.design import FIRST_ROUND
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
 from shapeline.methods.parameters import (
@@ -54,6 +55,8 @@ from shapeline.methods.parameters import (
     StoppingRule,
     WeightedBanzhaf,
 )
+
+DEFAULT_BUDGET = 4  # evaluations as a multiple of d
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,14 @@ class Method:
         if self.argument_names is not None:
             return "seed" in self.argument_names
         return bool(parameters.get(self.random)) if isinstance(self.random, str) else self.random
+
+    def count_least(self, parameters: Mapping[str, Any], d: int) -> int:
+        """Return the smallest budget, in evaluations, that the method takes for d features; 0 if it takes any."""
+        return resolve(self.minimum)({**parameters, "d": d}) if self.minimum else 0
+
+    def default_budget(self, parameters: Mapping[str, Any], d: int) -> float:
+        """Return the default budget for d features as a multiple of d: DEFAULT_BUDGET, or the minimum if it is more."""
+        return max(DEFAULT_BUDGET, self.count_least(parameters, d) / max(d, 1))
 
     def count_gradients(self, entry: Parameters) -> int:
         """Return the number of gradients per instance of an entry; 0 if the method uses none."""

@@ -76,10 +76,13 @@ class MethodSettings:
         return self.until.rounds(d, self.method.first_round, self.method.max_evaluations)
 
     def resolve_budget(self, features: Features, budget: Budget) -> float | None:
-        """Return a budget as a multiple of d: a fixed one, that of the first round, or that of the rival."""
+        """Return a budget as a multiple of d: a fixed one, that of the first round, of the rival, or the default."""
         if isinstance(budget, StoppingCriterion):
             return self.rounds(features.d)[0] / features.d
-        return budget if self.rival is None else self.rival.design(features, None, 0).evaluations / features.d
+        if self.rival is not None:
+            return self.rival.design(features, None, 0).evaluations / features.d
+        is_default = budget is None and self.method.sampled
+        return self.method.default_budget(self.arguments, features.d) if is_default else budget
 
     def design(self, features: Features, budget: float | None, seed: int, keep: bool = True) -> Design:
         """Return the design on these features; keep: cache it for equal settings."""

@@ -112,7 +112,7 @@ def estimate_instance(config: Config, name: str, entry: str) -> tuple[float, flo
     elif method.argument_names is not None and not method.sampled:  # custom designs are not built for an estimate
         evaluations = experiment.budget * d
     elif method.sampled and (shape or not settings.match_budget_of):
-        evaluations = (derived.find_budget(config, name, entry) if shape else settings.most or experiment.budget) * d
+        evaluations = derived.find_budget(config, name, entry, round(d)) * d
     else:
         evaluations = _estimate_fixed(
             experiment.methods[settings.match_budget_of] if method.sampled else settings, shape, d
