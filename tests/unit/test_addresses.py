@@ -238,7 +238,8 @@ def test_an_additional_reference_is_part_of_the_key(place, monkeypatch):
     job = {"metric": "log_odds", "parameters": {"references": ["zero"]}}
     filled = SimpleNamespace(rows=np.zeros((1, 3)))
     monkeypatch.setattr(measurement.references, "build", lambda *_: filled)
-    one = one_metric("log_odds", job, context=subject(dataset=None))
+    games = SimpleNamespace(game=lambda value: SimpleNamespace(reference=filled))
+    one = one_metric("log_odds", job, context=subject(dataset=None, change_reference=lambda built: games))
     before = digest(one.facts([], "arrays.npz"))
     filled.rows = np.ones((1, 3))
     assert digest(dataclasses.replace(one).facts([], "arrays.npz")) != before

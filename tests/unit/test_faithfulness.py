@@ -69,8 +69,7 @@ def test_infidelity_of_the_true_scores_of_an_additive_model_is_zero():
 
 def test_infidelity_of_no_scores_is_the_mean_square_of_what_is_lost():
     found = infidelity.measure(rows(0 * TRUE), **given(value="logit", samples=50))
-    removed = infidelity.sample_sets(D, 50, 0)
-    expected = ((TRUE @ removed.T) ** 2).mean(1)
+    expected = np.array([((infidelity.sample_sets(D, 50, 0, i) @ row) ** 2).mean() for i, row in enumerate(TRUE)])
     assert statistic(found, "infidelity") == pytest.approx(expected, rel=1e-4)
     assert statistic(found, "infidelity_scaled") == pytest.approx(expected, rel=1e-4)
 
@@ -80,11 +79,10 @@ def test_infidelity_agrees_with_captum():
 
     scores = RANDOM.normal(size=X.shape).astype(np.float32)
     samples = 40
-    removed = torch.tensor(infidelity.sample_sets(D, samples, 0))
-    kept = iter([*removed] * len(X))
+    removed = torch.tensor(np.stack([infidelity.sample_sets(D, samples, 0, i) for i in range(len(X))], axis=1))
 
     def perturb(inputs, baselines):  # captum asks for one perturbation of the whole batch at a time
-        gone = next(kept).float().expand_as(inputs)
+        gone = next(kept).float()
         return gone, inputs * (1 - gone)
 
     for normalized, name in ((False, "infidelity"), (True, "infidelity_scaled")):
@@ -104,11 +102,13 @@ def test_infidelity_agrees_with_captum():
         assert statistic(ours, name) == pytest.approx(theirs.detach().numpy(), rel=1e-3), name
 
 
-def test_sampled_sets_have_every_size_and_follow_the_seed():
-    sets = infidelity.sample_sets(5, 2000, 0)
+def test_sampled_sets_have_every_size_and_follow_the_seed_and_the_instance():
+    sets = infidelity.sample_sets(5, 2000, 0, 3)
     sizes = sets.sum(1)
     assert set(sizes) == {1, 2, 3, 4, 5} and abs(np.mean(sizes == 1) - 0.2) < 0.05
-    assert (infidelity.sample_sets(5, 2000, 0) == sets).all() and (infidelity.sample_sets(5, 2000, 1) != sets).any()
+    assert (infidelity.sample_sets(5, 2000, 0, 3) == sets).all()
+    for others in ((1, 3), (0, 4)):  # sets that instances share would correlate these units of every test
+        assert (infidelity.sample_sets(5, 2000, *others) != sets).any()
 
 
 def test_erasure_by_hand():

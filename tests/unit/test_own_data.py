@@ -23,11 +23,13 @@ from sklearn.svm import LinearSVC
 
 import shapeline
 from shapeline import scores
+from shapeline.attribution.context import ExplanationContext
 from shapeline.config import derived, validation
 from shapeline.datasets import checks, loading, preparation, sources, tokenizer
 from shapeline.errors import MethodFailure, ShapelineError
 from shapeline.games import calibration, features, references
 from shapeline.methods import external
+from shapeline.metrics import measurement
 from shapeline.metrics import scored_rows as metric_needs
 from shapeline.models import adapters, architectures, classifier, storage
 from shapeline.statistics import folders
@@ -262,6 +264,18 @@ def test_coalitions_are_frames_whose_absent_columns_are_the_references(prepared,
                 gain = value[frozenset(order[: step + 1])] - value[frozenset(order[:step])]
                 expected[COLUMNS.index(name)] += gain / 24
         np.testing.assert_allclose(found.scores[place], expected, atol=1e-6)
+
+
+def test_a_reference_of_a_metric_fits_the_model_as_that_of_the_game(prepared, table, tmp_path):
+    data, settings = prepared(), SimpleNamespace(game=SimpleNamespace(seed=0, value="probability"))
+    own = features.build("column", data.card)
+    context = ExplanationContext(opened(pipeline(table), data, tmp_path), data, own, None)
+    job = {"parameters": {"references": ["mean"]}}
+    found = measurement._OneMetric("log_odds", job, "", context, None, settings, 4).references["mean"]
+    game = context.change_reference(references.build("mean", data, 0)).game("probability")
+    assert game.reference.rows[0, 1] % 1 > 0.01  # a column of whole numbers, which are no codes to this model
+    values, expected = (each.values(data.inputs[:3], np.eye(4, dtype=bool)) for each in (found, game))
+    np.testing.assert_array_equal(values, expected)
 
 
 @pytest.mark.parametrize(

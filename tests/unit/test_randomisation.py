@@ -215,7 +215,7 @@ def test_areas_under_other_references_are_those_of_the_measure_with_it():
     game = Game(model, zero, features, "log_odds")
     shared = explained, game, inputs, [(features, np.arange(4))]
     plain = log_odds.measure(*shared)
-    both = log_odds.measure(*shared, references={"ones": ones})
+    both = log_odds.measure(*shared, references={"ones": game.having(reference=ones)})
     pd.testing.assert_frame_equal(both.iloc[: len(plain)].reset_index(drop=True), plain)
     assert set(both["statistic"]) - set(plain["statistic"]) == {"deletion_auc_ones", "insertion_auc_ones"}
     alone = log_odds.measure(explained, game.having(reference=ones), *shared[2:])

@@ -30,25 +30,27 @@ def measure(
 ) -> pd.DataFrame:
     """Return the mean squared difference of removed features' scores and lost value (Yeh et al. 2019, eq. 1).
 
-    A random set of features is at the reference, equal for all methods. `infidelity` of the scores, and
-    `infidelity_scaled` of the scores times each instance's optimal factor (§3.2), lower is better.
+    Random sets of features are at the reference, equal for all methods and independent between instances, which are
+    the units of intervals and tests. `infidelity` of the scores, and `infidelity_scaled` of the scores times each
+    instance's optimal factor (§3.2), lower is better.
     """
     frames, done = [], 0
     for features, positions in buckets:
         part = rows.iloc[positions].reset_index(drop=True)
         part_game = game.having(features=features)
-        removed = sample_sets(features.d, samples, seed)
-        lost = np.zeros((len(part), samples))
+        lost, predicted = np.zeros((2, len(part), samples))
         for start in range(0, len(part), CHUNK_SIZE):
             chosen = slice(start, start + CHUNK_SIZE)
-            masks = np.concatenate([np.ones((1, features.d), bool), ~removed])
-            with locate(part["instance"].to_numpy()[chosen]):
+            instances = part["instance"].to_numpy()[chosen]
+            removed = np.stack([sample_sets(features.d, samples, seed, instance) for instance in instances])
+            masks = np.concatenate([np.ones((len(removed), 1, features.d), bool), ~removed], axis=1)
+            with locate(instances):
                 values = part_game.values(inputs[positions[chosen]], masks, part["target"].to_numpy()[chosen])
             lost[chosen] = values[:, :1] - values[:, 1:]
+            predicted[chosen] = (removed @ scores.matrix(part)[chosen, :, None])[..., 0]
             if progress:
-                progress(done + min(start + CHUNK_SIZE, len(part)), (done + len(part)) * len(masks))
+                progress(done + min(start + CHUNK_SIZE, len(part)), (done + len(part)) * (samples + 1))
         done += len(part)
-        predicted = scores.matrix(part) @ removed.T
         square = (predicted**2).mean(1)
         scale = np.divide((predicted * lost).mean(1), square, out=np.zeros(len(part)), where=square > 0)
         for name, factor in (("infidelity", 1.0), ("infidelity_scaled", scale[:, None])):
@@ -57,9 +59,9 @@ def measure(
     return pd.concat(frames, ignore_index=True)
 
 
-def sample_sets(d: int, samples: int, seed: int) -> np.ndarray:
-    """Return sets of features (samples, d) bool, with sizes sampled from 1 to d."""
-    random = np.random.default_rng(seed_of(seed, "infidelity", d))
+def sample_sets(d: int, samples: int, seed: int, instance: int) -> np.ndarray:
+    """Return an instance's sets of features (samples, d) bool, with sizes sampled from 1 to d."""
+    random = np.random.default_rng(seed_of(seed, "infidelity", d, instance))
     sizes = random.integers(1, d + 1, samples)
     return random.permuted(np.tile(np.arange(d), (samples, 1)), axis=1) < sizes[:, None]
 

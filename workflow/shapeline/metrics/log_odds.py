@@ -10,7 +10,6 @@ from shapeline.designs.orders import INSERTION_ORDER, MASKING_ORDER
 from shapeline.errors import locate
 from shapeline.games.features import Features
 from shapeline.games.game import Game
-from shapeline.games.references import Reference
 
 FRACTIONS = (0.01, 0.02, 0.04, 0.06, 0.08, 0.12, 0.16, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
 CHUNK_SIZE = 64
@@ -24,19 +23,19 @@ def measure(
     seed: int = 0,
     fractions: list[float] | None = None,
     progress=None,
-    references: dict[str, Reference] | None = None,
+    references: dict[str, Game] | None = None,
 ) -> pd.DataFrame:
     """Return changes of log-odds(target) from the full input, nats, per instance and fraction (Chen et al. 2018, §5).
 
     `deletion` (top fraction at the reference; lower is better), `insertion` (the rest; higher is better), and their
-    areas over x, also for other `references`. fractions: by default every count where d <= 20. With the values of all
-    coalitions also `best_deletion`, `best_insertion` and areas, of the optimal orders (`designs.orders`).
+    areas over x, also in the games of other `references`. fractions: by default every count where d <= 20. With the
+    values of all coalitions also `best_deletion`, `best_insertion` and areas, of the optimal orders (`designs.orders`).
     """
     parts = [_measure(rows, game, inputs, buckets, seed, fractions, progress)]
     if game.features is not None and fractions is None:
         parts.append(_measure_ceiling(rows, game, inputs))
     for name, other in (references or {}).items():
-        areas = _measure(rows, game.having(reference=other), inputs, buckets, seed, fractions, progress)
+        areas = _measure(rows, other, inputs, buckets, seed, fractions, progress)
         areas = areas[areas["statistic"].isin(("deletion_auc", "insertion_auc"))]
         parts.append(areas.assign(statistic=areas["statistic"] + f"_{name}"))
     return pd.concat(parts, ignore_index=True)

@@ -95,8 +95,8 @@ class _OneMetric:
         metric = METRICS[self.name]
         facts = measurement_facts(self.context, self.settings, self.job, files)
         facts["references"] = {
-            name: None if reference.rows is None else digest_array(reference.rows)
-            for name, reference in self.references.items()
+            name: None if game.reference.rows is None else digest_array(game.reference.rows)
+            for name, game in self.references.items()
         }
         if metric.moves_inputs:
             facts |= {"scores": self.settings.rows, "label": self.entry, "arrays": digest_file(arrays)}
@@ -133,9 +133,10 @@ class _OneMetric:
 
     @functools.cached_property
     def references(self) -> dict:
-        """The additional baselines of the metric, by name."""
-        names = self.job.get("parameters", {}).get("references", ())
-        return {name: references.build(name, self.context.dataset, self.settings.game.seed) for name in names}
+        """The games with the additional baselines of the metric, by name."""
+        names, game = self.job.get("parameters", {}).get("references", ()), self.settings.game
+        built = {name: references.build(name, self.context.dataset, game.seed) for name in names}
+        return {name: self.context.change_reference(other).game(game.value) for name, other in built.items()}
 
 
 def _list_keys(rows: pd.DataFrame) -> list[tuple[int, int]]:
