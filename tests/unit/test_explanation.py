@@ -821,6 +821,45 @@ def test_custom_features_determine_the_shape_of_an_input():
     assert found.scores.shape == (1, 2) and found.feature_names == ("lovely", "room")
 
 
+def test_one_input_of_the_backgrounds_shape():
+    series = RNG.random((5, 6, 2))
+    found = shapeline.explain(lambda rows: rows[:, :, 0].mean(1), series[0], "occlusion", background=series)
+    assert found.scores.shape == (1, 6, 2)
+
+
+@pytest.mark.parametrize("axis", [-3, -1])
+def test_labels_of_cells_are_features(axis):
+    weights, images, of_cells = RNG.normal(size=(3, 5, 5)), RNG.random((2, 3, 5, 5)), RNG.integers(-1, 5, (3, 5, 5))
+    weights, images, of_cells = (np.moveaxis(array, -3, axis) for array in (weights, images, of_cells))
+    of_pixels = RNG.integers(-1, 4, (2, 5, 5)) * 2
+    each = np.broadcast_to(np.expand_dims(of_pixels, axis), images.shape)
+
+    def explain(labels):
+        def model(rows):
+            return (rows * weights).sum((1, 2, 3))
+
+        return shapeline.explain(model, images, "shapley", "zero", labels, value="prediction").scores
+
+    same = np.broadcast_to(of_cells, images.shape)
+    given = (of_pixels, each), (list(of_pixels), each), (each, each), (of_cells, same), (of_cells[None], same)
+    for labels, cells in (*given, (of_pixels[0], np.broadcast_to(each[0], images.shape))):
+        for scores_of_one, image, numbers in zip(explain(labels), images, cells, strict=True):
+            known = np.unique(numbers[numbers >= 0])
+            expected = [(image * weights)[numbers == number].sum() for number in known]
+            np.testing.assert_allclose(scores_of_one[: len(known)], expected, atol=1e-6)
+    with pytest.raises(ShapelineError, match=r"\(9, 5, 5\) do not fit inputs of shape \(.*; give one of each cell, or"):
+        explain(np.zeros((9, 5, 5), int))
+    with pytest.raises(
+        ShapelineError, match=r"cells hold -1 to 4 \(int64\) and the shape \(3,\) has the features 0 to 2"
+    ):
+        Features("superpixel", (3,), of_cells)
+
+
+def test_labels_of_as_many_inputs_as_channels():
+    with pytest.raises(ShapelineError, match=r"may be of channels or of inputs .*; give shape \(3, 3, 5, 5\)"):
+        shapeline.explain(opinion_of_ids, RNG.random((3, 3, 5, 5)), features=RNG.integers(0, 2, (3, 5, 5)))
+
+
 def opinion_of_ids(ids):
     return (ids > 0).mean(1)
 

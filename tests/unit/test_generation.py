@@ -1,5 +1,6 @@
 """Explanations of generated answers: values by an independent loop over single prompts, and bad input in one line."""
 
+import copy
 import itertools
 import re
 
@@ -245,6 +246,14 @@ def test_the_models_own_answer_is_greedy_and_shown(model, cut):
             said.append(int(model(input_ids=torch.tensor([ids + said])).logits[0, -1].argmax()))
     assert found.answer == cut.decode(said) and found.is_own_answer
     assert "the model's own" in repr(found)
+    told = copy.deepcopy(model)
+    told.generation_config.update(return_dict_in_generate=True, stop_strings=["no such text"], do_sample=True)
+    assert explain(told, cut, target=None, max_tokens=4).answer == found.answer
+    told.generation_config.num_return_sequences = 2
+    with pytest.raises(
+        ShapelineError, match=r"LlamaForCausalLM generates no answer \(.*; correct its generation_config"
+    ):
+        explain(told, cut, target=None, max_tokens=4)
 
 
 def test_messages_before_the_question_are_parts(model, cut):

@@ -20,7 +20,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, Ra
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.mixture import GaussianMixture
-from sklearn.multiclass import OneVsRestClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -360,6 +361,13 @@ class Labels(BaseEstimator):
 Labels.predict_proba.__module__ = "xgboost.sklearn"
 
 
+class Distribution:
+    """As those of ngboost, which have every attribute, None by default."""
+
+    def __getattr__(self, name):
+        return None
+
+
 class Rocket(RegressorMixin, BaseEstimator):
     """As regressors of aeon, which also have fit_predict."""
 
@@ -374,6 +382,12 @@ class Rocket(RegressorMixin, BaseEstimator):
     ("model", "told"),
     [
         (LinearSVC().fit(X, Y), r"CalibratedClassifierCV, or lambda rows: model.decision_function\(rows\)\[:, 0\]"),
+        (OneVsOneClassifier(LinearSVC()).fit(X, Y), "a OneVsOneClassifier returns labels"),
+        (
+            GridSearchCV(LogisticRegression(), {"C": [1, 2]}, refit=False, cv=2).fit(X, Y),
+            "a GridSearchCV has refit=False and so no fitted model; give it with refit=True",
+        ),
+        (lambda rows: Distribution(), r"such as its mean: lambda rows: function\(rows\).mean\(\)"),
         (LogisticRegression().fit(X, Y).predict, "returns labels, not probabilities; give model.predict_proba"),
         (KMeans(2, n_init=1).fit(X), "predicts groups, not probabilities; give lambda rows: model.transform"),
         (KMeans(2, n_init=1).fit(X).predict, "predicts groups, not probabilities"),
@@ -1194,4 +1208,4 @@ def test_a_reference_without_a_kind_and_features_that_are_an_array():
     with pytest.raises(ShapelineError, match="'None': unknown; of a row of the inputs give a data frame"):
         shapeline.explain(**ask, reference={"a": 1})
     with pytest.raises(ShapelineError, match="features is an ndarray; give a kind"):
-        shapeline.explain(**ask, background=X[2:9, :3], features=np.zeros(3, int))
+        shapeline.explain(**ask, background=X[2:9, :3], features=np.zeros(3))

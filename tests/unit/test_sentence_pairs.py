@@ -107,14 +107,19 @@ def test_gradients_and_attention_know_the_types_too(model, cut):
     np.testing.assert_allclose(found.scores[2][:2], [row[1], row[3] + row[4]], atol=1e-6)
 
 
-def test_a_long_pair_is_cut_as_transformers_cuts_it(cut):
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_long_text_or_pair_is_cut_as_transformers_cuts_it(side):
+    cut = transformer.tokenizer(types=True)
+    cut.truncation_side = side
     own = tokenizer.wrap_fast_tokenizer("tokenizer", cut)
-    for n, m, length in itertools.product((1, 3, 9), (2, 5, 9, 12), range(6, 20)):
-        first, second = " ".join(["good"] * n), " ".join(["bad"] * m)
-        made = tokenizer.tokenize([first + PAIR + second], own, length)
-        expected = cut(first, second, truncation=True, max_length=length)
+    for n, m, length in itertools.product((1, 3, 9), (0, 2, 5, 9, 12), range(6, 20)):
+        both = [(["good", "film", "a"] * 3)[:n], (["bad", "not", "the", "end"] * 3)[:m]]
+        given = [" ".join(words) for words in both if words]
+        made = tokenizer.tokenize([PAIR.join(given)], own, length)
+        expected = cut(*given, truncation=True, max_length=length)
         assert made.ids[0].tolist() == expected["input_ids"], (n, m, length)
-        assert made.seconds[0] == made.words[0].count("good") and made.sizes[0] == n + m + 3
+        assert made.sizes[0] == n + m + len(given) + 1
+        assert made.seconds[0] == (sum(word in both[0] for word in made.words[0]) if m else None)
 
 
 def test_a_drawing_begins_the_second_sentence_on_a_line(model, cut):
@@ -191,7 +196,7 @@ def test_the_workflow_gives_the_scores_that_a_call_gives(table, tmp_path):
 def test_the_page_shows_both_sentences_apart(table, monkeypatch):
     results = SimpleNamespace(
         dataset_card={"unit": "word", "classes": ["negative", "positive"], "vocabulary": []},
-        select_scores=lambda _: {},
+        select_scores=lambda *_: {},
         scores={},
         settings={},
     )

@@ -207,7 +207,7 @@ def test_a_folder_that_cannot_be_read_is_one_line_before_any_job(example, tmp_pa
     ("path", "value", "said"),
     [
         ("datasets.opinions.tokenizer", None, "set datasets.opinions.tokenizer: examples/text_folder/model"),
-        ("datasets.opinions.tokenizer", "bert", "write path/to/file.py:function, or path/to/folder of a tokenizer"),
+        ("datasets.opinions.tokenizer", "bert", "write path/to/file.py:function, path/to/folder of a tokenizer"),
         ("models.classifier.source", "bert", "or path/to/folder of transformers"),
         ("models.classifier.training", {"epochs": 2}, "is ready and not made here; remove the key"),
         (

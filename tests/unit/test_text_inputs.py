@@ -86,6 +86,9 @@ def test_rows_of_texts_and_numbers_stay_rows():
     frame = pd.DataFrame({"kind": ["x", "y"], "size": [1.0, 2.0]})
     row = shapeline.explain(lambda rows: rows["size"] / 100, frame.iloc[0], "shapley", background=frame, target=1)
     np.testing.assert_allclose(row.scores, [[0, -0.005]], atol=1e-7)
+    texts = pd.DataFrame({"title": ["a good film", "bad"], "body": ["not so", "long"]})
+    with pytest.raises(ShapelineError, match="the mean of a single input is the input itself; give background"):
+        shapeline.explain(length, texts.iloc[0], target=1)  # not two texts
 
 
 @pytest.mark.parametrize("text", ["  good film ", "good film\n\n", "\tnot a  good\u00a0film", " a ", "good film"])

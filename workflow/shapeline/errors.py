@@ -115,7 +115,7 @@ def format_count(count: int, noun: str) -> str:
 def name_type(value: object) -> str:
     """Return the name of a value's type with its article."""
     name = type(value).__name__
-    return f"{'an' if re.match('[AEIOaeio]|nd|[FHLMNRSX][A-Z]', name) else 'a'} {name}"
+    return f"{'an' if re.match('(?!One)[AEIOaeio]|nd|[FHLMNRSX][A-Z]', name) else 'a'} {name}"
 
 
 def is_installed(package: str) -> bool:

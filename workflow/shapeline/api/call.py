@@ -36,7 +36,7 @@ def explain(
     inputs: object,
     method: str = choice.AUTO,
     reference: object = None,
-    features: str | dict | Features | None = None,
+    features: object = None,
     budget: float | dict | None = None,
     target: object = None,
     seed: int = 0,
@@ -71,10 +71,11 @@ def explain(
         of the background, sampled by seed (an evaluation is then so many model rows); without a background the mean of
         the inputs, the blur of a single image, and deletion of words ("delete"; with a tokenizer also "mask", "pad" or
         one of its tokens).
-    features : str, dict or Features
+    features : str, dict, array or Features
         "pixel", "column", "word", "superpixel", ``{"kind": "patch", "size": 2}``, groups of all columns as
-        ``{"size": ["height", "weight"], "age": ["age"]}`` or a Features. Default: columns, words, pixels of images of
-        up to 1,024, and 16 x 16 patches of larger images.
+        ``{"size": ["height", "weight"], "age": ["age"]}``, whole numbers that are equal in cells of one feature, as of
+        superpixels or in a feature mask of captum, for all inputs or per input, or a Features. Default: columns, words,
+        pixels of images of up to 1,024, and 16 x 16 patches of larger images.
     budget : float or dict
         Evaluations of sampled methods as a multiple of d, by default 4, or the method's minimum if that is more; or an
         error target: ``{"error": 0.05}``, ``{"error": "5%"}`` or ``{"top": 5}``, with "max_budget" beside it.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,14 @@ from shapeline.games.validation_scores import check_order
 from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import parse
 from shapeline.models import adapters
-from shapeline.models.classifier import OUTPUTS, PROBES, Classifier, function_predictions, function_probabilities
+from shapeline.models.classifier import (
+    OUTPUTS,
+    PROBES,
+    Classifier,
+    detach,
+    function_predictions,
+    function_probabilities,
+)
 from shapeline.models.classifier import backend as import_framework
 from shapeline.report.formatting import format_count
 from shapeline.seeds import seed_of
@@ -47,7 +55,7 @@ class CallOptions:
     """The arguments of `explain` that describe the game."""
 
     reference: object = None
-    features: str | dict | Features | None = None
+    features: Any = None
     target: object = None
     seed: int = 0
     background: object = None
@@ -295,19 +303,58 @@ def _choose_features(given: Inputs) -> str | dict:
     return "pixel" if height * width <= MAX_PIXELS else {"kind": "patch", "size": [min(size, height), min(size, width)]}
 
 
-def _group_by_features(kind: str | dict, given: Inputs) -> list[tuple[Features, np.ndarray]]:
+def _group_by_features(kind: Any, given: Inputs) -> list[tuple[Features, np.ndarray]]:
     settings = {"kind": kind} if isinstance(kind, str) else kind
+    if not isinstance(settings, dict) and (labels := _read_labels(kind)) is not None:
+        return _group_by_labels(labels, given)
     if not isinstance(settings, dict):
-        raise ShapelineError(f"explain: features is {name_type(kind)}; give a kind, or groups as name -> columns")
+        raise ShapelineError(
+            f"explain: features is {name_type(kind)}; give a kind, groups as name -> columns, or an array of whole "
+            "numbers with the feature of each cell"
+        )
     settings = settings if "kind" in settings else {"kind": "group", "groups": settings}
     return feature_kinds.group_inputs(settings, given.card, given.inputs, given.owners)
+
+
+def _read_labels(given: object) -> np.ndarray | None:
+    """Return an array of whole numbers, also of a tensor or a list of arrays; None for anything else."""
+    try:
+        labels = np.asarray(detach(given))
+    except (TypeError, ValueError):  # of several shapes
+        return None
+    return labels if labels.ndim and labels.dtype.kind in "iu" else None
+
+
+def _group_by_labels(labels: np.ndarray, given: Inputs) -> list[tuple[Features, np.ndarray]]:
+    """Return features of equal labels: of a cell or pixel, for all inputs or for each; negative ones are not masked."""
+    n, shape, own = len(given.inputs), given.inputs.shape[1:], given.shown.shape[1:]
+    moved = given.layout is not None and labels.shape[-len(own) :] == own != shape  # in the user's order of axes
+    if moved:
+        labels = given.layout.inward(labels.reshape(-1, *own))
+    fitting = [one for one in (shape, shape[1:]) if one and labels.shape in (one, (1, *one), (n, *one))]
+    is_ambiguous = len(fitting) > 1 and shape[0] > 1  # as many inputs as channels
+    if not fitting or is_ambiguous or given.kind == "text":
+        problem = "may be of channels or of inputs" if is_ambiguous else "do not fit inputs"
+        remedy = f"give shape {(n, *own)}" if is_ambiguous else "give one of each cell, or of each pixel"
+        raise ShapelineError(f"explain: features: labels of shape {labels.shape} {problem} of shape {own}; {remedy}")
+    each = np.broadcast_to(labels.reshape(-1, *fitting[0]), (n, *fitting[0]))
+    groups: dict[bytes, tuple[Features, list[int]]] = {}
+    for position, one in enumerate(each):
+        numbers, cells = np.unique(one, return_inverse=True)
+        cells = cells.reshape(one.shape) - np.count_nonzero(numbers < 0)
+        cells = np.broadcast_to(np.maximum(cells, -1), shape).astype(np.int32)
+        kind, d = "superpixel" if given.kind == "image" else "group", (numbers >= 0).sum()
+        names = tuple(f"segment {number}" for number in numbers[numbers >= 0])
+        key = cells.tobytes() + repr(names).encode()
+        groups.setdefault(key, (Features(kind, (d,), cells, names), []))[1].append(position)
+    return [(features, np.array(positions)) for features, positions in groups.values()]
 
 
 def list_names(features: Features) -> tuple[str, ...]:
     """Return the features' names, or descriptions where they have none."""
     if features.names:
         return features.names
-    if features.kind in feature_kinds.IMAGE_KINDS:
+    if features.kind in feature_kinds.IMAGE_KINDS and len(features.shape) == 2:
         return tuple(f"row {row}, column {column}" for row, column in np.ndindex(*features.shape))
     return tuple(f"{features.kind.replace('_', ' ')} {index}" for index in range(features.d))
 

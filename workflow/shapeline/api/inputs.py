@@ -140,6 +140,10 @@ def read(
     inputs, background = _unwrap("inputs", inputs), _unwrap("background", background)
     if isinstance(inputs, pd.Series):
         inputs = _convert_series(inputs, model, background)
+    if cutter is not None and not isinstance(inputs, list):
+        raise ShapelineError(
+            "explain: tokenizer: is of texts; give a text, a list of texts, or a column of a data frame"
+        )
     if isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind in "OUSTmM":
         width = inputs.shape[1]
         names = _check_names(model, feature_names, width) or [f"column {index}" for index in range(width)]
@@ -164,8 +168,6 @@ def read(
             raise ShapelineError("explain: features: of texts with a tokenizer they are its words; leave them out")
         ids, owners, words, card = tokenize(inputs, cutter)
         return Inputs("text", ids, words, range(len(ids)), card, owners=owners)
-    if cutter is not None:
-        raise ShapelineError("explain: tokenizer: is of texts; give as inputs a text or a list of texts")
     other_rows = _order_cells("background", background, model), _order_cells("reference", reference, model)
     return _read_array(model, inputs, other_rows, tokens, features, feature_names)
 
@@ -428,6 +430,7 @@ def _read_array(
         report_lost_digits("explain: inputs", np.atleast_2d(np.concatenate(same_shape)), feature_names or ())
     inputs = _convert_numbers("inputs", inputs, np.int32 if tokens else dtype)
     is_single = inputs.ndim == 1 if features is None else inputs.shape == features.cells.shape
+    is_single |= any(rows is not None and rows.shape[1:] == inputs.shape for rows in other_rows)
     inputs = inputs[None] if is_single and inputs.size else inputs
     if inputs.ndim < 2 or not inputs.size:
         raise ShapelineError(f"explain: inputs have shape {inputs.shape}; give one or more inputs as (n, *input shape)")

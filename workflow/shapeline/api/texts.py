@@ -4,6 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,10 @@ def list_texts(given: Any) -> list[str] | None:
 
 
 def is_row(series: pd.Series) -> bool:
-    """Return whether a Series is a row of a table, although its index has no column names of the model."""
+    """Return whether a Series is a row of a table, although its index has no column names of the model: it holds more
+    than texts, or names its cells by texts and itself by the number of a row."""
+    if isinstance(series.name, Integral) and all(isinstance(label, str) for label in series.index):
+        return True
     others = [cell for cell in series if not isinstance(cell, str) and not _is_missing(cell)]
     has_text = any(isinstance(cell, str) for cell in series)
     return bool(others) and not (has_text and pd.api.types.is_integer_dtype(series.index.dtype))

@@ -33,7 +33,7 @@ MAX_SHOWN = 30  # characters of a document in an error message
 class Tokenizer:
     """encode: see the module's docstring; pad: the id that pads a document and replaces a masked token; vocabulary: the
     tokens by id; mask: the id of the mask token, or None; separator: for pairs, the id of the token after which all
-    tokens have type 1, or None without types."""
+    tokens have type 1, or None without types; cuts_start: a long document loses its start instead of its end."""
 
     source: str
     encode: Callable[[str], Any]
@@ -41,6 +41,7 @@ class Tokenizer:
     vocabulary: list[str]
     mask: int | None = None
     separator: int | None = None
+    cuts_start: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +107,9 @@ def list_tokens(vocabulary: int | np.integer | Mapping[str, int] | list[str]) ->
 
 
 def tokenize(texts: list[str], tokenizer: Tokenizer, length: int) -> Documents:
-    """Return documents by the tokenizer; a long one keeps its first and special tokens."""
+    """Return documents by the tokenizer; a long one keeps its special tokens and its first, or its last ones."""
     encoded = [_encode(text, tokenizer) for text in texts]
-    truncated = [_truncate(*document, length) for document in encoded]
+    truncated = [_truncate(*document, length, tokenizer.cuts_start) for document in encoded]
     return Documents(
         tokenizer,
         length,
@@ -188,29 +189,34 @@ def _convert_numbers(where: str, what: str, given: Any) -> np.ndarray:
 
 
 def _truncate(
-    ids: np.ndarray, owners: np.ndarray, words: list[str], second: int | None, length: int
+    ids: np.ndarray, owners: np.ndarray, words: list[str], second: int | None, length: int, cuts_start: bool
 ) -> tuple[np.ndarray, np.ndarray, list[str], int | None]:
-    """Truncate a document to `length` tokens: its first ones, the special ones at the end, and their words."""
+    """Truncate a document to `length` tokens: its first ones, the special ones at the end, and their words; where it
+    loses its start, its last ones and the special ones before them."""
     if len(ids) <= length:
         return ids, owners, words, second
-    last = np.flatnonzero(owners >= 0).max(initial=-1) + 1
-    ending = min(len(ids) - last, length)
-    kept = np.r_[np.arange(min(last, length - ending)), np.arange(len(ids) - ending, len(ids))]
+    inside = np.flatnonzero(owners >= 0)
+    special = inside.min(initial=len(ids)) if cuts_start else len(ids) - 1 - inside.max(initial=-1)
+    special = min(special, length)
+    first = special if cuts_start else min(len(ids) - special, length - special)
+    kept = np.r_[np.arange(first), np.arange(len(ids) - (length - first), len(ids))]
     if second is not None:
-        kept = _truncate_pair(owners, second, length)
+        kept = _truncate_pair(owners, second, length, cuts_start)
     remaining = np.unique(owners[kept][owners[kept] >= 0])
     owners = np.where(owners[kept] >= 0, np.searchsorted(remaining, owners[kept]), SPECIAL)
     second = None if second is None else int((remaining < second).sum())
     return ids[kept], owners, [words[number] for number in remaining], second
 
 
-def _truncate_pair(owners: np.ndarray, second: int, length: int) -> np.ndarray:
+def _truncate_pair(owners: np.ndarray, second: int, length: int, cuts_start: bool) -> np.ndarray:
     """Return the tokens of a truncated pair as in transformers: first the longer sentence is cut, then both."""
     special = np.flatnonzero(owners < 0)
     sentences = [np.flatnonzero((owners >= 0) & (owners < second)), np.flatnonzero(owners >= second)]
     shorter, longer = sorted(sentences, key=len)
     capacity = max(length - len(special), 0)
     least = min(len(shorter), capacity // 2)
+    if cuts_start:
+        shorter, longer = shorter[::-1], longer[::-1]
     return np.sort(np.r_[special, shorter[:least], longer[: capacity - least]])[:length]
 
 
@@ -285,7 +291,9 @@ def wrap_fast_tokenizer(where: str, made: Any) -> Tokenizer:
         both = [one if other is None else other + len(words) for one, other in zip(owners, others, strict=True)]
         return encoding.ids, both, words + more, len(words)
 
-    return Tokenizer(where, encode, made.pad_token_id, list_tokens(made.get_vocab()), made.mask_token_id, separator)
+    cuts_start = getattr(made, "truncation_side", "right") == "left"
+    tokens = list_tokens(made.get_vocab())
+    return Tokenizer(where, encode, made.pad_token_id, tokens, made.mask_token_id, separator, cuts_start)
 
 
 def _check_types(where: str, first: str, encoding: Any, separator: int | None) -> None:

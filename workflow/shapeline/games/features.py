@@ -108,6 +108,18 @@ class Features:
     cells: np.ndarray
     names: tuple[str, ...] = ()
 
+    def __post_init__(self):
+        """Raise ShapelineError for cells or names that do not fit the shape, as a user may give them."""
+        object.__setattr__(self, "shape", tuple(map(int, self.shape)))  # a file holds no integers of numpy
+        low, high = self.cells.min(initial=0), self.cells.max(initial=-1)
+        if low < -1 or high >= self.d or self.cells.dtype.kind not in "iu":
+            raise ShapelineError(
+                f"features: cells hold {low} to {high} ({self.cells.dtype}) and the shape {self.shape} has the features "
+                f"0 to {self.d - 1}; give each cell the number of its feature, or -1 where it is never masked."
+            )
+        if len(self.names) not in (0, self.d):
+            raise ShapelineError(f"features: {len(self.names)} names of {self.d} features; name each, or none.")
+
     @property
     def d(self) -> int:
         return math.prod(self.shape)

@@ -344,7 +344,7 @@ def build_text_source(
     def evaluate(masks: np.ndarray) -> np.ndarray:
         ids = encoder.encode([prompt.render(mask, removal.placeholder) for mask in masks])
         distinct = list(dict.fromkeys(map(tuple, ids)))
-        answers = dict(zip(distinct, language_model.generate(distinct, most), strict=True))
+        answers = dict(zip(distinct, language_model.generate(distinct, most, encoder.tokenizer), strict=True))
         texts = [encoder.tokenizer.decode(answers[tuple(one)], skip_special_tokens=True) for one in ids]
         return _evaluate(function, texts, "text")
 
@@ -404,7 +404,7 @@ def find_answer(model: Any, encoder: Encoder, built: Prompt, target: str | None,
     check_window(encoder, built, (), model.window, removal)
     ids = encoder.encode([everything])[0]
     limit = most if model.window is None or model.seq2seq else model.window - len(ids)
-    return encoder.build_answer(model.generate([ids], max(1, min(most, limit)))[0])
+    return encoder.build_answer(model.generate([ids], max(1, min(most, limit)), encoder.tokenizer)[0])
 
 
 def build_game(

@@ -91,25 +91,35 @@ class LanguageModel:
                 "(is_decoder=True)."
             )
 
-    def generate(self, prompts: Sequence[Sequence[int]], most: int) -> list[list[int]]:
-        """Return the greedy continuation of each prompt, at most `most` tokens."""
-        end = getattr(self.model.generation_config, "eos_token_id", None)
+    def generate(self, prompts: Sequence[Sequence[int]], most: int, tokenizer: Any) -> list[list[int]]:
+        """Return the greedy continuation of each prompt, at most `most` tokens. Raises ShapelineError."""
+        settings = self.model.generation_config
+        end = getattr(settings, "eos_token_id", None)
         end = end[0] if isinstance(end, list) else end
+        more = {"tokenizer": tokenizer} if getattr(settings, "stop_strings", None) else {}
         answers = []
         with self.evaluating():
             for ids in prompts:
                 tokens = torch.tensor([list(ids)], device=self.device)
-                generated = self.model.generate(
-                    input_ids=tokens,
-                    attention_mask=torch.ones_like(tokens),
-                    max_new_tokens=most,
-                    do_sample=False,
-                    num_beams=1,
-                    temperature=None,
-                    top_p=None,
-                    top_k=None,
-                    pad_token_id=end or 0,
-                )[0].tolist()
+                try:
+                    generated = self.model.generate(
+                        input_ids=tokens,
+                        attention_mask=torch.ones_like(tokens),
+                        max_new_tokens=most,
+                        do_sample=False,
+                        num_beams=1,
+                        return_dict_in_generate=False,
+                        temperature=None,
+                        top_p=None,
+                        top_k=None,
+                        pad_token_id=end or 0,
+                        **more,
+                    )[0].tolist()
+                except (ValueError, TypeError) as error:
+                    raise ShapelineError(
+                        f"{WHERE}: {self.architecture} generates no answer ({first_line(error)}); correct its "
+                        "generation_config, or give target='an answer'."
+                    ) from error
                 answers.append(generated[1:] if self.seq2seq else generated[len(ids) :])
         return answers
 

@@ -138,6 +138,10 @@ def _find_refusal(estimator: Any, kind: str) -> tuple[str, str] | None:
     """Return why an estimator, or its method of this name, cannot be explained, and the alternative; None if it can."""
     name, classes = type(estimator).__name__, find_classes(estimator)
     module = type(estimator).__module__.partition(".")[0]
+    if getattr(estimator, "refit", True) is False and not hasattr(
+        estimator, "predict"
+    ):  # of a search, which then has no model of its own
+        return "has refit=False and so no fitted model", "it with refit=True"
     if module == "xgboost" and name == "Booster":
         call = "lambda rows: model.predict(xgboost.DMatrix(rows)), of a regression with value='prediction'"
         return "takes a DMatrix", f"the XGBClassifier or XGBRegressor, or {call}"

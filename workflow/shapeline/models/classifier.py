@@ -224,6 +224,8 @@ def _call_for_numbers(function: Callable, inputs: np.ndarray, name: str) -> tupl
             remedy = f"one of its {len(returned)} parts, as lambda rows: function(rows)[0] does"
         elif "convert string" in str(error):
             remedy = "an array of the probabilities of classes, as of model.predict_proba"
+        elif returned is not None and not isinstance(getattr(returned, "shape", ()), tuple):  # of a distribution
+            remedy = "an array of numbers, such as its mean: lambda rows: function(rows).mean()"
         given = type(returned).__name__
         raise ShapelineError(f"model '{name}': gave {given}, no array of numbers ({error}); return {remedy}") from error
     return array.filled(np.nan) if np.ma.isMaskedArray(array) else array, dtype
@@ -236,7 +238,7 @@ def detach(returned: Any) -> Any:
     if callable(getattr(returned, "detach", None)):
         tensor = returned.detach().cpu()
         return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor  # numpy has no bfloat16
-    on_gpu = hasattr(returned, "__cuda_array_interface__") and hasattr(returned, "get")
+    on_gpu = hasattr(returned, "__cuda_array_interface__") and callable(getattr(returned, "get", None))
     return returned.get() if on_gpu else returned
 
 

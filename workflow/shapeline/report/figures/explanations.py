@@ -219,7 +219,8 @@ def _place_values(axes: Axes, values: pd.Series) -> tuple[np.ndarray, str]:
         return date2num(pd.to_datetime(values).dt.tz_localize(None).to_numpy("datetime64[us]")), ""
     if pd.api.types.is_timedelta64_dtype(values):
         return (values / pd.Timedelta(days=1)).to_numpy(float), " (days)"
-    if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+    is_real = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_complex_dtype(values)
+    if is_real and not pd.api.types.is_bool_dtype(values):
         return values.astype(float).to_numpy(), ""
     return _place_categories(axes, values), ""
 
