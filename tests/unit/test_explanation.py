@@ -849,9 +849,7 @@ def test_labels_of_cells_are_features(axis):
             np.testing.assert_allclose(scores_of_one[: len(known)], expected, atol=1e-6)
     with pytest.raises(ShapelineError, match=r"\(9, 5, 5\) do not fit inputs of shape \(.*; give one of each cell, or"):
         explain(np.zeros((9, 5, 5), int))
-    with pytest.raises(
-        ShapelineError, match=r"cells hold -1 to 4 \(int64\) and the shape \(3,\) has the features 0 to 2"
-    ):
+    with pytest.raises(ShapelineError, match=r"cells hold -1 to 4 \(int64\) and the shape \(3,\) has features 0 to 2"):
         Features("superpixel", (3,), of_cells)
 
 

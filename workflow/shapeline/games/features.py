@@ -114,7 +114,7 @@ class Features:
         low, high = self.cells.min(initial=0), self.cells.max(initial=-1)
         if low < -1 or high >= self.d or self.cells.dtype.kind not in "iu":
             raise ShapelineError(
-                f"features: cells hold {low} to {high} ({self.cells.dtype}) and the shape {self.shape} has the features "
+                f"features: cells hold {low} to {high} ({self.cells.dtype}) and the shape {self.shape} has features "
                 f"0 to {self.d - 1}; give each cell the number of its feature, or -1 where it is never masked."
             )
         if len(self.names) not in (0, self.d):
