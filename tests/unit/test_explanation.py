@@ -1,5 +1,6 @@
 """The Python interface: arguments against brute force over data frames and texts, and the Explanation object."""
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -515,9 +516,11 @@ def test_a_score_file_of_a_run_is_read(tmp_path):
     assert found.about.instances == [7, 9] and found[0].to_frame()["score"].tolist() == [1, 2]
     assert np.isnan(found.scores[1]).all() and "failed" in repr(found)
     assert "log-odds of refused" in repr(found) and "background, 16 rows\n" in repr(found)
-    scores.write(tmp_path / "two.parquet", pd.concat([rows, rows.assign(repeat=1)]), told)
-    with pytest.raises(ShapelineError, match="holds 2 repeats"):
-        shapeline.Explanation.load(tmp_path / "two.parquet")
+    for column, match in (("repeat", "2 repeats"), ("randomised_layers", "2 randomised models"), ("training_seed", "")):
+        several = pd.concat([rows.assign(**{column: 0}), rows.assign(**{column: 1})])
+        scores.write(tmp_path / "two.parquet", several, told)
+        with pytest.raises(ShapelineError, match=f"holds {match}") if match else contextlib.nullcontext():
+            assert shapeline.Explanation.load(tmp_path / "two.parquet").about.instances == [7, 9]  # of the model itself
 
 
 def test_figures_show_the_available_data(explained):

@@ -94,7 +94,7 @@ def test_pages_and_the_end_are_shown_and_no_reasons(shown):
         shown.event("job_finished", job_id=number)
     shown.event(None, "open r/index.html", shapeline=True)
     assert shown.lines() == [
-        "3 jobs to run",
+        "3 jobs to run: 1 attribute, 1 render_report, 1 render_index",
         "page: r/digits.html",
         "page: r/index.html",
         "3 jobs done",
@@ -157,7 +157,7 @@ def test_an_interrupt_is_one_line_and_no_failure(shown):
     shown.event(None, "Terminating processes on user request, this might take some time.")
     shown.event(None, "Exiting because a job execution failed.", logging.ERROR)
     shown.event("error", "WorkflowError:\nAt least one job did not complete successfully.", logging.ERROR)
-    assert shown.lines() == ["2 jobs to run", "stopping after 1 running job; the same command resumes"]
+    assert shown.lines() == ["2 jobs to run: 2 attribute", "stopping after 1 running job; the same command resumes"]
     shown.handler.running.clear()
     shown.event(None, "Terminating processes on user request, this might take some time.")
     assert shown.lines()[-1] == "stopped; the same command resumes"

@@ -170,7 +170,7 @@ def test_all_experiments_of_the_papers_exist_and_run(paper):
 
 def test_every_experiment_runs_at_smoke_scale(run, paper):
     checkout, done = run
-    assert re.search(r"^\d+ jobs to run$", done.stderr, re.M)
+    assert re.search(r"^\d+ jobs to run: ", done.stderr, re.M)
     assert re.search(r"^\d+ jobs done$", done.stderr, re.M)
     for name in paper["experiments"]:
         selected = pd.read_parquet(checkout.path / f"results/smoke/{name}/instances.parquet")

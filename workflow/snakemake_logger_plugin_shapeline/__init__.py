@@ -105,7 +105,8 @@ class LogHandler(LogHandlerBase):
         self.total = counts.pop("total")
         self.waiting = Counter(counts)
         if not self.common_settings.dryrun:
-            self.write_line(f"{count_jobs(self.total)} to run")
+            rules = ", ".join(f"{number} {rule}" for rule, number in counts.items())
+            self.write_line(f"{count_jobs(self.total)} to run: {rules}")
             threading.Thread(target=self.watch, daemon=True).start()
 
     def show_job_info(self, record) -> None:

@@ -371,7 +371,8 @@ class Explanation(Record):
 
     @classmethod
     def load(cls, path: str | Path) -> "Explanation":
-        """Read a file of `save`, or a score file or folder of a run. Raises ShapelineError for several repeats."""
+        """Read a file of `save`, or a score file or folder of a run: the scores of the model itself, without those of
+        other training seeds. Raises ShapelineError for several repeats."""
         record, about = stored.read(path)
         return cls(**vars(record), about=Metadata(**about))
 

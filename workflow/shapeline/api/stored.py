@@ -80,9 +80,12 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
             if stream.read(4) != b"PAR1":  # perhaps a file of the user, which no message advises to remove
                 raise ShapelineError(f"{path}: no score file; name one of a run or of Explanation.save")
     rows = scores.final(scores.read(path))
-    repeats = rows["repeat"].nunique()
-    if repeats > 1:
-        raise ShapelineError(f"{path}: holds {repeats} repeats, and an Explanation is of one; scores.read has them all")
+    rows = rows[rows["training_seed"] == rows["training_seed"].min()].reset_index(drop=True)  # of the model itself
+    for column, several in (("repeat", "repeats"), ("randomised_layers", "randomised models")):
+        if (number := rows[column].nunique()) > 1:
+            raise ShapelineError(
+                f"{path}: holds {number} {several}, and an Explanation is of one; scores.read has them all"
+            )
     file = sorted(path.glob("*.parquet"))[0] if path.is_dir() else path
     metadata = scores.metadata(file)
     about, described = metadata.get("about"), metadata.get("features") or {}
