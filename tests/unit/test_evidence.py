@@ -250,6 +250,8 @@ def test_exact_values_are_recommended_if_only_random_scores_are_faster():
     assert slow.recommend_by_time.entry == "gp" and "exact" not in slow.recommend_by_time.bounds.index
     some = dataclasses.replace(one, seconds=pd.Series({"exact": 0.007, "gp": 0.01, "lime": 0.005, "random": 0.001}))
     assert "faster than exact" in evidence.advices(some, results)[evidence.BY_TIME][1]
+    unknown = dataclasses.replace(some, seconds=some.seconds.replace(0.01, np.nan))  # scores computed elsewhere
+    assert "gp" not in unknown.recommend_by_time.bounds.index
     for other in (slow, dataclasses.replace(slow, truth=None)):  # none is left out, or there are no exact values
         assert "faster than" not in str(evidence.advices(other, results))
 

@@ -15,6 +15,7 @@ from PIL import Image
 from shapeline import scores
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
+from shapeline.methods import external
 from shapeline.report import elements, experiment, findings, formatting, tables
 from shapeline.report.colours import PALETTES
 from shapeline.report.elements import HTML
@@ -312,6 +313,10 @@ def test_cost_flags_what_is_above_the_budget(results):
     assert tables.cost(dataclasses.replace(results, scores=on_top))["budget"][0] == "within 4 d"
     above = {"kernel_shap": results.scores["kernel_shap"].assign(evaluations=67)}
     assert tables.cost(dataclasses.replace(results, scores=above))["budget"][0] == "⚠ above 4 d"
+    changes = {"warning": external.NO_COUNT, "seconds": np.nan}  # of scores computed elsewhere
+    unknown = {**results.scores, "kernel_shap": results.scores["kernel_shap"].assign(**changes)}
+    known = row(tables.cost(dataclasses.replace(results, scores=unknown)), "kernel_shap")
+    assert {text for name, text in known.items() if name != "method"} == {"–"}
 
 
 def test_area_table_reads_the_nearest_computed_fractions(results):

@@ -298,6 +298,8 @@ def test_where_random_is_the_best_nothing_is_within_a_margin():
     assert "no method is better than random, so there is no margin" in found.sentence()
     sure = statistics.recommend(drawn(1.0, 1.0, 1.0, 0.0), COSTS, random="random")
     assert (sure.outcome, sure.entry) == ("best", "random")
+    equal = statistics.recommend(table(*[np.arange(97.0, 117)] * 4, names=list(COSTS)), COSTS, random="random")
+    assert equal.outcome == "undecided" and not equal.bounds[["low", "high"]].to_numpy().any()  # no rounding either
 
 
 def test_one_method_one_instance_and_methods_that_are_missing():

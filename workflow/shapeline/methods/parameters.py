@@ -72,7 +72,7 @@ class Sampled(MethodFeatures):
         description="Evaluations as a multiple of d; by default the experiment's. A mapping selects adaptive stopping.",
     )
     intermediate_budgets: list[Annotated[float, Field(gt=0)]] | None = Field(
-        None, min_length=1, description="Smaller budgets whose estimates are stored too, without further evaluations."
+        None, min_length=1, description="Smaller budgets whose estimates are stored too, with few further evaluations."
     )
     match_budget_of: str | None = Field(
         None, description="Name of a method entry of fixed cost, whose number of evaluations is the budget."

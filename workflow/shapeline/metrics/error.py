@@ -100,8 +100,9 @@ def _stack_truth(joined: pd.DataFrame) -> np.ndarray:
 
 
 def rank_means(values: np.ndarray) -> np.ndarray:
-    """Return ranks along each row, with mean ranks for ties."""
-    return pd.DataFrame(values).rank(axis=1).to_numpy()
+    """Return ranks along each row, with mean ranks for ties to single precision, such as of unused features."""
+    unit = SINGLE_PRECISION * np.abs(values).max(axis=1, keepdims=True, initial=0)
+    return pd.DataFrame(np.round(values / np.where(unit == 0, 1, unit))).rank(axis=1).to_numpy()
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -121,9 +121,10 @@ class Evidence:
 
     def _list_cheaper(self, costs: pd.Series) -> list[str] | None:
         """Return the methods that cost less than the truth of errors; None where that is at most one."""
-        most = np.inf if self.truth is None else costs.get(self.truth, np.inf)
-        below = [entry for entry in self.values if not costs.get(entry, np.nan) >= most]
-        return below if len(below) > 1 or self.truth is None else None
+        if self.truth is None:
+            return list(self.values)
+        below = [entry for entry in self.values if costs.get(entry, np.nan) < costs.get(self.truth, np.inf)]
+        return below if len(below) > 1 else None
 
     def _recommend(self, names: list[str], costs: pd.Series) -> Recommendation:
         return recommend(

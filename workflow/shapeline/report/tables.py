@@ -9,7 +9,7 @@ import pandas as pd
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
-from shapeline.report.formatting import format_lists, interval, merge_values, number, plain, share
+from shapeline.report.formatting import format_evaluations, format_lists, interval, merge_values, number, plain, share
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import intervals
 from shapeline.versions import find_differences
@@ -151,7 +151,7 @@ def _scale_auc(results: experiment.Results, statistic: str, better: str) -> pd.D
 def _format_shares(row: Mapping) -> str:
     """Return 'mean (low to high)' of fractions, as percentages."""
     mean, low, high = (number(100 * row[key], decimals=1) for key in ("mean", "low", "high"))
-    return f"{mean} % ({low} to {high})" if np.isfinite(row["low"]) else f"{mean} %"
+    return f"{mean} % ({low} to {high})" if np.isfinite(row["low"]) else f"{mean} %" if row["n"] else mean
 
 
 def cost(results: experiment.Results) -> pd.DataFrame:
@@ -160,18 +160,20 @@ def cost(results: experiment.Results) -> pd.DataFrame:
     varied = experiment.find_stopping_rules(results)
     alone = results.settings.get("timing") == "per_instance"  # only then do seconds differ by instance
     timed = 1000 * experiment.scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]
-    seconds = pd.Series({entry: frame["seconds"].sum() for entry, frame in results.scores.items()}, dtype=float)
+    totals = {entry: frame["seconds"].sum(min_count=1) for entry, frame in results.scores.items()}
+    seconds = pd.Series(totals, dtype=float)
     rows, limit = [], f"{number(budget)} d"
     within = "–" if budget is None else f"within {limit}"
     for entry, frame in results.scores.items():
         above = budget is not None and each[entry] > budget * d + 2
+        known = within if np.isfinite(each[entry]) else "–"
         mean = 1000 * experiment.drop_failures(frame)["seconds"].mean()
         rows.append(
             {
                 "method": entry,
-                "evaluations per instance": f"{each[entry]:,.{0 if float(each[entry]).is_integer() else 1}f}",
+                "evaluations per instance": format_evaluations(each[entry]),
                 "multiple of d": number(each[entry] / d) if d else "–",
-                "budget": "adaptive stopping" if entry in varied else f"⚠ above {limit}" if above else within,
+                "budget": "adaptive stopping" if entry in varied else f"⚠ above {limit}" if above else known,
                 "ms per instance": interval(timed.loc[entry]) if alone and entry in timed.index else number(mean),
                 "seconds, total": number(seconds[entry]),
                 "share of time": share(seconds[entry] / seconds.sum()) if seconds.sum() > 0 else "–",

@@ -116,7 +116,7 @@ class _Compared:
     def compute_leads(self, share: float) -> tuple[Moments, np.ndarray]:
         """Return moments of (1 - share) own + share end - other, [own, other], and the quantile for each own."""
         k = self.rows.shape[1]
-        target = (1 - share) * self.rows + share * self.end[:, None]
+        target = self.rows + share * (self.end[:, None] - self.rows)  # equal values remain equal
         gains = target[:, :, None] - self.rows[:, None, :]
         others = ~np.eye(k, dtype=bool)
         quantiles = [max_t(gains[:, method, others[method]], self.tail, both=True) for method in range(k)]
@@ -184,7 +184,7 @@ def _select_complete(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...
 
 def _screen_out(rows: np.ndarray, end: np.ndarray, share: float) -> list[int]:
     """Return the columns that are not significantly behind the first by more than the margin, stepwise."""
-    excess = moments(rows - ((1 - share) * rows[:, :1] + share * end[:, None]))
+    excess = moments(rows - (rows[:, :1] + share * (end[:, None] - rows[:, :1])))
     kept = list(range(rows.shape[1]))
     while True:
         low = excess.ends(_screen_t(len(kept), len(rows)))[0]

@@ -25,7 +25,7 @@ from shapeline.report.elements import (
 from shapeline.report.experiment import Results, scalars, select_ceiling
 from shapeline.report.figures.dots import AREAS, ERRORS, draw_dots
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves, error_by_cost, tabulate_costs
-from shapeline.report.formatting import explain_unit, join_names, number, share
+from shapeline.report.formatting import explain_unit, format_count, join_names, number, share
 from shapeline.report.tables import TOP
 
 
@@ -200,10 +200,8 @@ def masking_section(results: Results) -> HTML:
 def _describe_best_order(results: Results, frame: pd.DataFrame) -> str:
     """Return what the line of the optimal order shows, or why there is none."""
     if len(select_ceiling(frame, "deletion")):
-        rows = number(select_ceiling(frame, "deletion_auc")["n"].iloc[0])
-        return (
-            f"Black dots: the optimal order, computed from all coalitions of {rows} instances; no method can be better."
-        )
+        rows = format_count(select_ceiling(frame, "deletion_auc")["n"].iloc[0], "instance")
+        return f"Black dots: the optimal order, computed from all coalitions of {rows}; no method can be better."
     if results.features is None or results.d > MAX_D:
         return f"No optimal order: it needs at most {MAX_D} features, the same for all instances."
     return (
