@@ -17,6 +17,8 @@ from torch import nn
 
 import shapeline
 from shapeline.errors import ShapelineError
+from shapeline.games import calibration
+from shapeline.games.references import Reference
 from shapeline.models import adapters, architectures, classifier, keras_models, storage, torch_models, training
 
 FRAMEWORKS = ("torch", "tensorflow")
@@ -189,6 +191,9 @@ def test_inputs_of_a_keras_network_of_texts_are_token_ids():
     ):
         with pytest.raises(ShapelineError, match=words):
             shapeline.explain(network, inputs, "occlusion", features=features)
+    mean = Reference(ids.mean(axis=0, keepdims=True))
+    with pytest.raises(ShapelineError, match=r"^reference: model .* \(in a configuration a dataset of texts\)"):
+        calibration.fit_reference(adapters.wrap(network), ids.astype(np.float32), mean)  # as the workflow does
     texts, cut = keras.Input((1,), dtype="string"), keras.layers.TextVectorization(vocabulary=["good", "bad"])
     with pytest.raises(ShapelineError, match=r"network.predict\(tensorflow.constant\(texts\)\[:, None\]"):
         shapeline.explain(keras.Model(texts, network(cut(texts))), ["good bad"])

@@ -199,7 +199,8 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     classes = name_classes(model if cutter is None else model.module, wanted.class_names, classifier, given.inputs)
     targets, positions = choose_targets(classifier, predictions, wanted.target, classes, wanted.y)
     given, baseline, described = settle_mean(classifier, given, baseline, described)
-    classifier, rounded_baseline = fit_reference(classifier, given.inputs, baseline)
+    with rename_place("reference", "explain: reference"):
+        classifier, rounded_baseline = fit_reference(classifier, given.inputs, baseline)
     if rounded_baseline is not baseline:
         baseline, described = rounded_baseline, f"{described}, whole numbers rounded"
     check_rows(classifier, given, baseline, predictions)
@@ -260,8 +261,6 @@ def check_rows(classifier: Classifier, given: Inputs, reference: Reference, pred
     if given.kind == "text":
         _check_padding(classifier, given, reference)
         return
-    if classifier.framework != "function":
-        _check_whole_numbers(classifier, given, reference)
     if reference.rows is not None and not reference.leaves_out:
         query_outputs(classifier, reference.rows, "reference", given.background)
     if given.untouched is not None and isinstance(classifier.module, givens.DecodingModel):
@@ -278,19 +277,6 @@ def _check_padding(classifier: Classifier, given: Inputs, reference: Reference) 
         raise ShapelineError(
             f"explain: reference: model '{classifier.architecture}' gives nan for masked words alone; mask them by "
             "another token, such as the unknown one, as reference={'kind': 'pad', 'id': 1}"
-        )
-
-
-def _check_whole_numbers(classifier: Classifier, given: Inputs, reference: Reference) -> None:
-    """Raise ShapelineError where a network cuts the decimals of a baseline of whole numbers, such as token ids."""
-    rows = reference.rows
-    if rows is None or np.isnan(rows).any() or (rows == np.trunc(rows)).all() or (given.inputs % 1).any():
-        return
-    is_constant = are_outputs_equal((classifier, rows[:1]), (classifier, given.inputs[:1]))
-    if not is_constant and are_outputs_equal((classifier, rows), (classifier, np.trunc(rows))):
-        raise ShapelineError(
-            f"explain: reference: model '{classifier.architecture}' takes whole numbers and the mean is none; for "
-            "token ids give features='word', for other codes background rows, or one row as reference"
         )
 
 

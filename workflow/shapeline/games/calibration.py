@@ -152,7 +152,12 @@ def _try_windows(game: Game, document: np.ndarray) -> execution.ExecutionBackend
 
 
 def fit_reference(model: Classifier, inputs: np.ndarray, reference: Reference) -> tuple[Classifier, Reference]:
-    """Return the model and a reference that fits its integer columns: reals, or rounded where integers are codes."""
+    """Return the model and a reference that fits its integer columns: reals, or rounded where integers are codes.
+
+    Raises ShapelineError for a network that cuts the decimals of the reference.
+    """
+    if model.framework != "function":
+        _check_whole_numbers(model, inputs, reference.rows)
     table = getattr(model.module, "table", None)
     if model.framework != "function" or table is None or table.names is None or reference.rows is None:
         return model, reference
@@ -167,6 +172,19 @@ def fit_reference(model: Classifier, inputs: np.ndarray, reference: Reference) -
     rows = reference.rows.copy()
     rows[:, integer] = np.rint(cells)
     return model, dataclasses.replace(reference, rows=rows)
+
+
+def _check_whole_numbers(model: Classifier, inputs: np.ndarray, rows: np.ndarray | None) -> None:
+    """Raise ShapelineError where a network cuts the decimals of baseline rows of whole numbers, such as token ids."""
+    if rows is None or np.isnan(rows).any() or (rows == np.trunc(rows)).all() or (inputs % 1).any():
+        return
+    is_constant = are_outputs_equal((model, rows[:1]), (model, inputs[:1]))
+    if not is_constant and are_outputs_equal((model, rows), (model, np.trunc(rows))):
+        raise ShapelineError(
+            f"reference: model '{model.architecture}' takes whole numbers and the mean is none; for token ids give "
+            "features='word' (in a configuration a dataset of texts), for other codes background rows, or one row as "
+            "reference"
+        )
 
 
 def are_outputs_equal(*pairs: tuple[Classifier, np.ndarray]) -> bool:
