@@ -828,6 +828,12 @@ def test_one_input_of_the_backgrounds_shape():
     series = RNG.random((5, 6, 2))
     found = shapeline.explain(lambda rows: rows[:, :, 0].mean(1), series[0], "occlusion", background=series)
     assert found.scores.shape == (1, 6, 2)
+    found = shapeline.explain(lambda rows: rows[:, :, 0].mean(1), series, "occlusion", feature_names=["x", "y"])
+    assert found.feature_names[:3] == ("step 0, x", "step 0, y", "step 1, x") and "12 cells" in str(found)
+    with pytest.raises(
+        ShapelineError, match=r"feature_names: has 3 names and a series the shape \(6, 2\); give one per"
+    ):
+        shapeline.explain(lambda rows: rows[:, :, 0].mean(1), series, "occlusion", feature_names=["x", "y", "z"])
 
 
 @pytest.mark.parametrize("axis", [-3, -1])

@@ -64,6 +64,32 @@ def test_groups_of_the_dataset_and_of_the_settings():
     assert built.names == ("x", "y", "z") and built.cells.tolist() == [1, 1, 2, 0]
 
 
+@pytest.mark.parametrize(
+    ("side", "size", "channels", "names"),
+    [
+        (
+            (4, 2),
+            [2, 1],
+            [],
+            ("steps 0–1, channel 0", "steps 0–1, channel 1", "steps 2–3, channel 0", "steps 2–3, chan"),
+        ),
+        ((4, 2), [2, 1], ["x", "y"], ("steps 0–1, x", "steps 0–1, y", "steps 2–3, x", "steps 2–3, y")),
+        ((4, 2), [3, 2], ["x", "y"], ("steps 0–2", "step 3")),
+        ((2, 4), 1, ["x", "y"], ("step 0, x", "step 1, x", "step 2, x", "step 3, x", "step 0, y")),
+        ((2, 4), [2, 2], [], ("steps 0–1", "steps 2–3")),
+        ((3, 1), 1, [], ("step 0", "step 1", "step 2")),
+        ((3, 1), 1, ["x"], ("step 0, x", "step 1, x", "step 2, x")),
+        ((9, 9), 9, ["a", "b", "c", "d", "e", "f", "g", "h", "i"], ("steps 0–8",)),
+        ((9, 9), 9, [], ()),
+    ],
+)
+def test_features_of_series_are_named_by_steps_and_channels(side, size, channels, names):
+    card = {"kind": "image", "input_shape": (1, *side), "has_channels": False, "feature_names": channels}
+    found = features.build({"kind": "patch", "size": size}, card).names
+    assert [one[: len(name)] for one, name in zip(found, names, strict=False)] == list(names)
+    assert features.build({"kind": "patch", "size": size}, card | {"has_channels": True}).names == ()
+
+
 def test_groups_of_breast_cancer(tmp_path):
     card = preparation.prepare("breast_cancer", {}, [], tmp_path)
     built = features.build("group", card)

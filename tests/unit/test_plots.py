@@ -490,7 +490,7 @@ def test_a_mean_without_an_interval_stands_alone(low, high, expected):
 def test_a_tile_is_drawn_where_its_frame_is():
     tiles = [score_maps.Tile(np.zeros((2, 3, 3))), score_maps.Tile(None)]
     figure = score_maps.image_grid(["a"], ["b"], lambda _, entry: tiles[entry is not None])
-    assert [text.get_text() for text in figure.axes[0].texts] == ["a", "image", "failed", "b"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["a", "input", "failed", "b"]
     png = elements._write_png(figure)
     dark = np.asarray(Image.open(io.BytesIO(png)).convert("L")) < 20
     frame = figure.axes[0].patches[0].get_window_extent().transformed(figure.dpi_scale_trans.inverted())

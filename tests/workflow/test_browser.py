@@ -253,7 +253,7 @@ def test_an_image_is_painted_and_read_under_the_pointer(visit):
     )
     page.wait_for_function(f"({painted})(document.querySelector('canvas')) > 3")
     canvas = page.locator("canvas")
-    assert "Scores by sample_shapley over the image; largest:" in canvas.get_attribute("aria-label")
+    assert "Scores by sample_shapley over the input; largest:" in canvas.get_attribute("aria-label")
     canvas.hover()
     assert re.search(r"[+−]\d", page.locator(".explorer-tiles .explorer-quiet").first.inner_text())
     for picture in visit("series").locator(".explorer-image").all():  # of 90 cells, a quarter of its height wide
@@ -303,7 +303,7 @@ def test_the_address_opens_an_instance_of_a_report(visit):
     )
     page = visit("tiny", f"#instance={ids[5]}&method=kernel")
     assert facts(page)["instance"] == ids[5] and page.locator(".explorer-panel h4").all_inner_texts() == [
-        "Image",
+        "Input",
         "kernel",
     ]
     assert page.locator(".shapeline-explorer").evaluate("one => Math.abs(one.getBoundingClientRect().top)") < 450

@@ -92,7 +92,7 @@ def explain(
     y : sequence
         The true classes.
     feature_names, class_names : sequence of str
-        Names of an array's columns; of the classes, by default the model's `classes_`.
+        Names of an array's columns or a series' channels; of the classes, by default the model's `classes_`.
     tokenizer : object
         The fast tokenizer of a transformers model whose inputs are texts; a pipeline has both.
     outputs : {"logits", "probabilities"}

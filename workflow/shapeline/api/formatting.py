@@ -71,8 +71,10 @@ def headline(explanation) -> str:
     """Return the method and the numbers of instances and features."""
     sizes = {len(names) for names in explanation.about.names}
     each = f"{next(iter(sizes))}" if len(sizes) == 1 else f"{min(sizes, default=0)} to {max(sizes, default=0)}"
-    kinds = {features.kind for features in explanation.about.features if features is not None}
+    each_features = [features for features in explanation.about.features if features is not None]
+    kinds = {features.kind for features in each_features}
     kind = next(iter(kinds)).replace("_", " ") if len(kinds) == 1 else "feature"
+    kind = "cell" if kind == "pixel" and each_features[0].names else kind  # of series
     plural = "" if each == "1" else "es" if kind.endswith("ch") else "s"
     return f"Explanation by {name_of(explanation)} of {_count_rows(explanation)}, {each} {kind}{plural}"
 

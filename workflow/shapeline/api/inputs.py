@@ -12,6 +12,7 @@ import pandas as pd
 from shapeline import seeds
 from shapeline.api.texts import Cutter, encode_words, is_row, list_texts, tokenize
 from shapeline.datasets import table
+from shapeline.datasets.loading import check_channels, is_series
 from shapeline.datasets.table import Table, report_lost_digits
 from shapeline.errors import ShapelineError, name_type, nearest
 from shapeline.games.features import Features
@@ -74,9 +75,8 @@ class Inputs:
 
     @property
     def is_series(self) -> bool:
-        """Whether the inputs are time series: too narrow for images."""
-        shortest, longest = sorted(self.inputs.shape[-2:])
-        return self.has_no_channels and (shortest < 8 or longest > 4 * shortest)
+        """Whether the inputs are time series."""
+        return is_series(self.card)
 
     def digests(self) -> list[str]:
         """Return a digest per input that depends neither on the codes of categories nor on the other inputs."""
@@ -449,8 +449,13 @@ def _read_array(
     if kind == "table":
         names = _check_names(model, feature_names, shape[0]) or _find_fitted_names(model, shape[0])
         card |= {"feature_names": names} if names else {}
+    elif kind == "image" and layout is not None and layout.order == "without_channels":
+        card["has_channels"] = False
+        card["feature_names"] = check_channels("explain: feature_names", feature_names or (), shape[1:])
     elif feature_names is not None:
-        raise ShapelineError("explain: feature_names: are of the columns of a table; leave them out")
+        raise ShapelineError(
+            "explain: feature_names: are of the columns of a table, or of the channels of series; leave them out"
+        )
     shown = shown[None] if len(shown) != len(inputs) else shown
     background, reference = (
         _read_rows_like(what, rows, inputs, np.int32 if tokens else dtype, layout, shown.shape[1:])

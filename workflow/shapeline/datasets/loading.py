@@ -24,6 +24,25 @@ TABLE = "table.parquet"  # the rows of a user's table in their own types
 NAN = "nan"  # of attrs: its columns of objects whose missing cells are NaN
 
 
+def is_series(card: dict) -> bool:
+    """Return whether inputs are time series, (time, channels) or (channels, time): too narrow for grey images, or with
+    names of channels."""
+    if card.get("kind") != "image" or card.get("has_channels", True):
+        return False
+    shortest, longest = sorted(card["input_shape"][-2:])
+    return bool(card.get("feature_names")) or shortest < 8 or longest > 4 * shortest
+
+
+def check_channels(where: str, names: Iterable, sides: tuple[int, ...]) -> list[str]:
+    """Return the names of a series' channels, whose sides are these. Raises ShapelineError if they do not fit."""
+    names = [str(name) for name in names]
+    if names and (len(names) not in sides or len(set(names)) < len(names)):
+        raise ShapelineError(
+            f"{where}: has {len(names)} names and a series the shape {sides}; give one per channel, each once"
+        )
+    return names
+
+
 @contextlib.contextmanager
 def explain_damage(folder: Path) -> Iterator[None]:
     """Raise a ShapelineError where a file of a prepared dataset that the block reads is missing or damaged."""

@@ -12,6 +12,7 @@ import numpy as np
 from shapeline.datasets import images, text, tokenizer
 from shapeline.datasets.checks import JobDataset, read_format, text_settings
 from shapeline.datasets.entries import TEXT
+from shapeline.datasets.loading import check_channels, is_series
 from shapeline.datasets.registry import Source
 from shapeline.datasets.sources import PARTS, expand, report_user_code, user_function
 from shapeline.errors import ShapelineError, nearest
@@ -159,6 +160,12 @@ def check_records(where: str, records: dict, entry: Source | None) -> dict:
     categories = _check_categories(where, records.get("categories") or {}, inputs, feature_names, missing is not None)
     skipped = records.get("skipped", {})
     inputs, scale, odd = _convert_inputs(where, inputs, kind, records.get("scale"), feature_names, missing is not None)
+    has_channels = kind != "image" or np.ndim(records["inputs"]) == 4
+    shape = {"input_shape": inputs.shape[1:], "has_channels": has_channels, "feature_names": feature_names}
+    if is_series({"kind": kind, **shape}):
+        odd = 0  # the units of a series are its own
+    elif odd:
+        log.warning("%s: %d image(s) leave [0, 1] (after division by %s)", where, odd, scale)
     return {
         "inputs": inputs,
         "labels": labels,
@@ -179,7 +186,7 @@ def check_records(where: str, records: dict, entry: Source | None) -> dict:
         "categories": categories,
         "columns": records.get("columns"),
         **_keep_types(records, feature_names, kind, entry),
-        "has_channels": kind != "image" or np.ndim(records["inputs"]) == 4,
+        "has_channels": has_channels,
         "missing": missing,
     }
 
@@ -225,6 +232,8 @@ def _choose_feature_names(where: str, records: dict, entry: Source | None, input
     if kind == "table" and not len(default_names):
         default_names = [f"column {index}" for index in range(inputs.shape[1])]
     given_names = records.get("feature_names")
+    if kind == "image" and given_names is not None and np.ndim(records["inputs"]) == 3:
+        return check_channels(f"{where}: feature_names", given_names, inputs.shape[2:])
     feature_names = [str(name) for name in (default_names if given_names is None else given_names)]
     if kind == "table" and len(feature_names) != inputs.shape[1]:
         raise ShapelineError(
@@ -352,8 +361,6 @@ def _convert_inputs(
         return inputs, scale, 0
     flat = inputs.reshape(len(inputs), -1)
     odd = int(((flat.min(axis=1) < 0) | (flat.max(axis=1) > scale)).sum())
-    if odd:
-        log.warning("%s: %d image(s) leave [0, 1] (after division by %s)", where, odd, scale)
     return inputs, scale, odd
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shapeline.datasets.loading import is_series
 from shapeline.errors import ShapelineError, nearest
 
 # Parameters per segmentation with their defaults, those of scikit-image and of LIME (Ribeiro et al. 2016).
@@ -162,12 +163,32 @@ def build(settings: dict | str, card: dict) -> Features:
         patch_height, patch_width = _read_patch_size(settings)
         rows, columns = np.arange(height) // patch_height, np.arange(width) // patch_width
         grid = rows[:, None] * shape[1] + columns
-        return Features(kind, shape, np.broadcast_to(grid, input_shape).astype(np.int32))
+        cells = np.broadcast_to(grid, input_shape).astype(np.int32)
+        return Features(kind, shape, cells, _name_steps(grid, shape, names) if is_series(card) else ())
     if kind == "column":
         return Features(kind, shape, np.arange(shape[0], dtype=np.int32), names)
     groups = settings.get("groups") or card["groups"]
     names = names or tuple(f"column {index}" for index in range(input_shape[0]))
     return Features(kind, shape, _group_cells(groups, names), tuple(map(str, groups)))
+
+
+def _name_steps(grid: np.ndarray, shape: tuple[int, ...], channels: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the time steps and channels of a series' features, grid (time, channels) or (channels, time); without
+    names of the channels these are the shorter side."""
+    sides = grid.shape
+    axis = int(sides[1] == len(channels) if channels else sides[1] <= sides[0])
+    labels = []
+    for side, numbers in enumerate((grid[:, 0] // shape[1], grid[0] % shape[1])):
+        firsts = np.searchsorted(numbers, np.arange(shape[side]))
+        noun, each = ("channel", []) if side == axis else ("step", [])
+        for first, last in zip(firsts, np.append(firsts[1:], sides[side]) - 1, strict=True):
+            span = f"{noun} {first}" if first == last else f"{noun}s {first}–{last}"
+            span = ", ".join(channels[first : last + 1]) if channels and side == axis else span
+            each.append("" if side == axis and shape[side] == 1 and not (channels and first == last) else span)
+        labels.append(each)
+    steps, others = labels[1 - axis], labels[axis]
+    places = (place if axis else place[::-1] for place in np.ndindex(*shape))
+    return tuple(", ".join(filter(None, (steps[step], others[channel]))) for step, channel in places)
 
 
 def build_for(settings: dict | str, card: dict, x: np.ndarray, owners: np.ndarray | None = None) -> Features:

@@ -318,8 +318,8 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
     }
 
     function photograph(one) {
-      const picture = element("img", { src: one.image, alt: `The explained image, instance ${one.id}`, class: "explorer-image" });
-      return element("div", { class: "explorer-panel" }, element("h4", {}, "Image"), stretch(picture, one));
+      const picture = element("img", { src: one.image, alt: `The explained input, instance ${one.id}`, class: "explorer-image" });
+      return element("div", { class: "explorer-panel" }, element("h4", {}, "Input"), stretch(picture, one));
     }
 
     const sure = (method, place) => !(state.intervals && method.half && Math.abs(method.scores[place]) <= (method.half[place] || 0));
@@ -330,7 +330,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
       const cells = runs ? expand(runs, [height, width]) : Int32Array.from({ length: height * width }, (_, place) => place);
       const top = order.length ? `; largest: ${order.slice(0, 3).map((place) => `${nameOf(one, method, place)} ${said(method, place)}`).join(", ")}` : "";
       const canvas = element("canvas", { width, height, class: "explorer-image", role: "img",
-        "aria-label": `Scores by ${method.name} over the image${top}` });
+        "aria-label": `Scores by ${method.name} over the input${top}` });
       const read = element("p", { class: "explorer-quiet" }, `scale: ± ${format(limit)}`);
       const image = new Image();
       image.onload = () => paint(canvas, image, cells, method, limit);

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from shapeline.datasets.loading import is_series
 from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
@@ -247,11 +248,13 @@ def dataset_facts(card: Mapping) -> pd.DataFrame:
         for part, classes in (card.get("counts") or {}).items()
     }
     records = {name.replace("_", " "): count for name, count in (card.get("records") or {}).items() if count}
+    kind, shape = card.get("kind", ""), card.get("input_shape", [])
+    kind, shape = ("series", shape[1:]) if is_series(card) else (kind, shape)
     return facts(
         {
             "name": card.get("name"),
             "source": card.get("source"),
-            "kind": f"{card.get('kind', '')}, input shape {' × '.join(map(str, card.get('input_shape', [])))}",
+            "kind": f"{kind}, input shape {' × '.join(map(str, shape))}",
             "task": card.get("task"),
             "labels" if card.get("rows") else "classes": ", ".join(map(str, card.get("classes", []))),
             **counts,

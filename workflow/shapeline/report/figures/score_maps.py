@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from scipy import ndimage
 
+from shapeline.datasets.loading import is_series
 from shapeline.report.colours import BOXES, INK, MIDDLE, PALE, PAPER, QUIET, WARNING
 from shapeline.report.elements import (
     DARK_INK,
@@ -92,7 +93,7 @@ def image_grid(
     entries: Sequence[str],
     tile: Callable[[int, str | None], Tile],
     columns: int = 9,
-    first: str = "image",
+    first: str = "input",
 ) -> Figure:
     """Draw tile(row, method or None) in one pair of axes: a row per name, a column per method; first: title of None."""
     blocks = max(math.ceil(len(entries) / columns), 1)
@@ -159,6 +160,15 @@ def boxes(truth: np.ndarray | None) -> list[tuple[float, float, float, float]]:
 def choose_tone(card: Mapping) -> str:
     """Return the colour map of a dataset's grey images: handwriting dark on light, others unchanged."""
     return "gray_r" if card.get("source") in DARK_INK else "gray"
+
+
+def scale_series(images: np.ndarray, card: Mapping) -> np.ndarray:
+    """Return images (n, channels, height, width) in [0, 1] as they are drawn: each series over its own range."""
+    if not is_series(card):
+        return images
+    axes = tuple(range(1, images.ndim))
+    low, high = images.min(axis=axes, keepdims=True), images.max(axis=axes, keepdims=True)
+    return (images - low) / np.where(high > low, high - low, 1)
 
 
 def scale_tones(image: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from shapeline.datasets import tokenizer
+from shapeline.datasets.loading import is_series
 from shapeline.designs.stopping import count_ranked
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
@@ -31,17 +32,24 @@ def sections(results: Results) -> HTML:
     """Return all sections on images; empty for other inputs."""
     if results.dataset_card["kind"] != "image":
         return HTML("")
-    parts = [heading("Masked images"), masked_section(results)]
+    things = name_inputs(results)
+    parts = [heading(f"Masked {things}"), masked_section(results)]
     if results.model_card and results.dataset_card.get("task") != "regression":
-        parts += [heading("Misclassified images"), mistakes_section(results)]
+        parts += [heading(f"Misclassified {things}"), mistakes_section(results)]
     return join_parts(*parts, heading("Mean maps"), mean_section(results))
+
+
+def name_inputs(results: Results) -> str:
+    """Return what the inputs are, in the plural."""
+    return "series" if is_series(results.dataset_card) else "images"
 
 
 def masked_section(results: Results) -> HTML:
     """Return the shown instances with every method's top features masked (Chen et al. 2018, figures 4 and 5)."""
     return figure(
         draw_masked(results, results.shown),
-        "Images with the top features masked, two rows per instance, one column per method",
+        f"{name_inputs(results).capitalize()} with the top features masked, two rows per instance, one column per "
+        "method",
         f"The top {' and '.join(map(share, MASKED))} of the features by signed score are masked{signless(results)}. "
         f"{_name_colours(results)}",
         vector=False,
@@ -53,7 +61,7 @@ def mistakes_section(results: Results) -> HTML:
     rows = results.instances
     wrong = rows[rows["label"] != rows["prediction"]]
     of_others = "Features with the largest scores for the wrong class"
-    things, explained = "images", "the class that it predicts, not the true one"
+    things, explained = name_inputs(results), "the class that it predicts, not the true one"
     if results.settings.get("target"):
         explained = experiment.describe_explained_class(results)
         of_others = "Features with the largest scores for the explained class"
@@ -68,7 +76,7 @@ def mistakes_section(results: Results) -> HTML:
         note(f"The model is wrong on {of_all}.{first} The scores explain {explained}."),
         figure(
             draw_masked(results, shown, MASKED[-1:]),
-            "Misclassified images with the top features masked, one column per method",
+            f"Misclassified {name_inputs(results)} with the top features masked, one column per method",
             f"{of_others}: the top {share(MASKED[-1])} of the features{signless(results)}. {_name_colours(results)}",
             vector=False,
         ),
@@ -85,6 +93,7 @@ def draw_masked(results: Results, instances: pd.DataFrame, shares: Sequence[floa
         names = [f"{name}\n{share(part)} masked" for name, part in zip(names, of_row, strict=True)]
     values = results.select_scores(instances["instance"])
     cells = [results.features_of(image).cells[0] for image in images]
+    images = score_maps.scale_series(images, results.dataset_card)
     coloured = [colour_image(image, score_maps.choose_tone(results.dataset_card)) for image in images]
 
     def tile(row: int, entry: str | None) -> Tile:
@@ -121,6 +130,8 @@ def colour_image(image: np.ndarray, tone: str) -> np.ndarray:
 
 
 def _name_colours(results: Results) -> str:
+    if is_series(results.dataset_card):
+        return "Masked cells are red where they were high and blue where they were low."
     if score_maps.choose_tone(results.dataset_card) == "gray_r":
         return "Masked pixels are red where there was ink and blue where there was none."
     return "Masked pixels are red where they were bright and blue where they were dark."
@@ -136,7 +147,7 @@ def mean_section(results: Results) -> HTML:
         ("all" if regression else f"{kind}{classes[group]}") + f"\n{format_count(count, 'instance')}"
         for group, (_, _, count) in means.items()
     ]
-    images = np.stack([mean for mean, _, _ in means.values()])
+    images = score_maps.scale_series(np.stack([mean for mean, _, _ in means.values()]), results.dataset_card)
     drawing = score_maps.heat_maps(
         images,
         names,
@@ -146,10 +157,11 @@ def mean_section(results: Results) -> HTML:
     )
     is_cut = len(means) < len(np.unique(_group_instances(results.instances)))
     more = f" The first {MAX_CLASSES} classes are shown." * is_cut
+    noun = "series" if is_series(results.dataset_card) else "image"
     return figure(
         drawing,
-        "Mean image and mean score map of every method, one row per class",
-        "Means over the explained instances of the image and of the scores, where the method did not fail. "
+        f"Mean {noun} and mean score map of every method, one row per class",
+        f"Means over the explained instances of the {noun} and of the scores, where the method did not fail. "
         f"{signs('the class')}{signless(results)}; every map is scaled by its own largest "
         "magnitude, written below it. Where objects have different positions, the mean shows the average position "
         f"only.{more}",
@@ -227,6 +239,7 @@ def explanations(results: Results, truth: np.ndarray | None = None) -> HTML:
         caption += " No colour: the 95 % interval of a sampled score includes 0." * bool(half)
         caption += " Green boxes: the true regions." * (truth is not None)
         columns, tone = 9 if truth is None else score_maps.BOXED_COLUMNS, choose_tone(results.dataset_card)
+        images = score_maps.scale_series(images, results.dataset_card)
         drawing = heat_maps(images, names, values, cells, columns, tone, half, regions)
         maps = figure(drawing, "Score maps of a few instances, one column per method", caption, vector=False)
         return join_parts(maps, order_note(results))
@@ -361,12 +374,13 @@ def _list_inputs(results: Results, rows: pd.DataFrame):
     if kind == "text":
         return
     inputs = results.read_inputs(rows)
-    for one in inputs:
+    shown = score_maps.scale_series(inputs, results.dataset_card)
+    for one, picture in zip(inputs, shown, strict=True):
         features = results.features_of(one)
         if kind == "table":
             yield {"values": feature_values(one, features, results.dataset_card)}
         else:
-            image = to_data_uri(colour_image(one, choose_tone(results.dataset_card)))
+            image = to_data_uri(colour_image(picture, choose_tone(results.dataset_card)))
             yield {"image": image} | ({"cells": features.cells[0]} if results.features is None else {})
 
 

@@ -11,7 +11,7 @@ from shapeline.report.colours import signs
 from shapeline.report.elements import HTML, figure, heading, join_parts, note, table
 from shapeline.report.experiment import Results
 from shapeline.report.figures import games as figures
-from shapeline.report.figures.score_maps import choose_tone
+from shapeline.report.figures.score_maps import choose_tone, scale_series
 from shapeline.report.formatting import number, share
 from shapeline.report.sections import texts
 
@@ -112,6 +112,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
         images = results.read_inputs(picked)
         cells = [results.features_of(image).cells[0] for image in images]
         names = [_join_lines(experiment.name_instance(results, row)) for row in picked.to_dict("records")]
+        images = scale_series(images, results.dataset_card)
         drawing = figures.network(images, names, cells, main_effects, surely, choose_tone(results.dataset_card))
         features = [_name_features(results, len(row)) for row in main_effects]
         caption = (
