@@ -79,6 +79,15 @@ def test_scores_in_another_unit_than_the_exact_ones_have_no_rmse(method, value, 
     assert set(found["statistic"]) == (common | {"rmse"} if comparable else common)
 
 
+def test_outputs_of_a_game_are_one_instance(tmp_path):
+    (tmp_path / "one").mkdir()
+    path, told = str(tmp_path / "one/0-of-1.parquet"), {"method": {"method": "gp_shapley"}, "seed": 0, "game": "a.py:b"}
+    every = rows(np.ones((5, 3)), full=np.arange(5.0), target=[0, 1, 0, 1, 2], training_seed=0, status="ok")
+    scores.write(path, every, {"settings": told})
+    found, _ = measure_scores(InputFiles(fromdict={"scores": [path]}), {"efficiency": {}}, "")
+    assert found["instance"].tolist() == [0, 0, 2, 2, 2] and compare(found)["n"].tolist() == [2]
+
+
 @pytest.mark.parametrize("truth", [np.arange(10), -np.arange(10)])
 def test_scores_that_are_all_the_same_have_the_overlap_of_chance(truth):
     found = error.measure(rows(np.zeros((2000, 10))), rows(np.tile(truth, (2000, 1))), seed=1)

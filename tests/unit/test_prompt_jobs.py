@@ -11,6 +11,7 @@ from shapeline import scores
 from shapeline.attribution.context import parse
 from shapeline.config.validation import load
 from shapeline.errors import ShapelineError
+from shapeline.generation import estimates
 from tests.fixtures import language_model
 from tests.fixtures.games_of_files import by_definition
 from tests.unit.test_game_jobs import Files
@@ -58,7 +59,9 @@ def quietly(total):
     return lambda done, evaluations: None
 
 
-def test_scores_are_those_of_the_definition_and_of_a_call(tmp_path, folder, file):
+def test_scores_are_those_of_the_definition_and_of_a_call(tmp_path, folder, file, monkeypatch):
+    seeds, measure = [], estimates.measure
+    monkeypatch.setattr(estimates, "measure", lambda *given: seeds.append(given[-1]) or measure(*given))
     job = job_of(tmp_path, settings_of(folder, file, {"method": "shapley"}), "exact", str(tmp_path / "rows"))
     told = scores.read_table(job.files.instances)
     rows = job.explain_shard(0, 1, "fail", quietly).rows
@@ -77,6 +80,7 @@ def test_scores_are_those_of_the_definition_and_of_a_call(tmp_path, folder, file
     measures = json.loads(rows["details"][0])["measures"]
     assert {"deletion_auc", "insertion_auc", "top_k_drop", "datamodeling", "precision", "recall"} == set(measures)
     assert "precision" not in json.loads(rows["details"][1])["measures"]
+    assert len(set(seeds)) == len(PROMPTS)  # prompts, the units of tests, share no coalitions of `datamodeling`
 
 
 def test_shards_and_stored_values_change_no_score(tmp_path, folder, file, monkeypatch):

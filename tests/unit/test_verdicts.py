@@ -309,9 +309,8 @@ def test_one_method_one_instance_and_methods_that_are_missing():
     for few in (values.head(1), values.head(5), values.head(0)):
         found = statistics.recommend(few, COSTS, random="random")
         assert (found.outcome, found.entry, found.needed) == ("too few", None, 6 - len(few))
-        assert found.sentence() == (
-            f"No recommendation: {len(few)} instances are too few; explain at least {6 - len(few)} more."
-        )
+        count = "1 instance is" if len(few) == 1 else f"{len(few)} instances are"
+        assert found.sentence() == f"No recommendation: {count} too few; explain at least {6 - len(few)} more."
     values.loc[3:, "a"], values["d"] = math.nan, math.inf
     found = statistics.recommend(values, COSTS, random="random")
     assert found.absent == ("a", "d") and found.n == 60 and found.entry == "b"

@@ -215,7 +215,8 @@ class PromptJob(Job):
             inputs = {"game": played, "totals": found.scores, "half_widths": None, "value": "sum"}
             inputs |= {"method": found.method, "evaluations": found.evaluations}
             support = [*map(int, row["support"])] if len(row["support"]) else None
-            measured = estimates.measure(SimpleNamespace(**inputs), None, support, self.settings.game.seed)
+            seed = seed_of(self.settings.game.seed, int(row["instance"]))  # coalitions of its own
+            measured = estimates.measure(SimpleNamespace(**inputs), None, support, seed)
             details[MEASURES_KEY] = {name: value for name, value in measured.items() if np.isfinite(value)}
         tokens = found.tokens
         if row["row"] < MAX_PROMPTS and tokens is not None and tokens.size <= MAX_SCORES:

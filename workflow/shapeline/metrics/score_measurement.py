@@ -44,7 +44,12 @@ def _measure(name: str, parameters: dict, table, files, truth, training_seed: in
     def chunks(missing: pd.DataFrame):
         yield measure(name, missing, _gather(name, parameters, files, missing, known))
 
-    return measure_missing(name, table, rows, lambda some: pd.Series(address, some.index, dtype=object), chunks)
+    measured = measure_missing(name, table, rows, lambda some: pd.Series(address, some.index, dtype=object), chunks)
+    if "game" not in scores.metadata(files.scores[0])["settings"]:
+        return measured
+    # Outputs of a game share their coalitions, so the game, under the instance of its first output, is the unit.
+    output = rows.drop_duplicates("instance").set_index("instance")["target"]
+    return measured.assign(instance=measured["instance"] - measured["instance"].map(output))
 
 
 def _has_unit_of(files, truth) -> bool:

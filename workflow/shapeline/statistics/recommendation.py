@@ -81,7 +81,8 @@ class Recommendation:
         if self.outcome == "alone":
             return ""
         if self.entry is None:
-            return f"{self.n} instances are too few; explain at least {self.needed:.0f} more"
+            count = f"{self.n} instance{' is' if self.n == 1 else 's are'}"
+            return f"{count} too few; explain at least {self.needed:.0f} more"
         if self.outcome == "best":
             following = self.bounds.iloc[1]
             ends = f"by {_format(following['low'])} to {_format(following['high'])}{unit} (simultaneous 95 % CI)"
