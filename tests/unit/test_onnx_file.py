@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from shapeline.datasets import tokenizer
 from shapeline.errors import ShapelineError
 from shapeline.models import architectures, onnx_file, registry
 
@@ -17,7 +18,9 @@ def file(tmp_path):
     pytest.importorskip("onnxruntime")
     from onnx import TensorProto, helper, numpy_helper
 
-    def write(weights=WEIGHTS, *last, shape=("rows", 2), kind=TensorProto.FLOAT, inputs=1, nodes=(), outputs=()):
+    def write(
+        weights=WEIGHTS, *last, shape=("rows", 2), kind=TensorProto.FLOAT, inputs=1, nodes=(), outputs=(), opset=17
+    ):
         given = [helper.make_tensor_value_info(f"x{i}", kind, list(shape)) for i in range(inputs)]
         made = list(nodes) or [helper.make_node("MatMul", ["x0", "w"], ["y0"])]
         made += [helper.make_node(name, [f"y{i}"], [f"y{i + 1}"]) for i, name in enumerate(last) if name != "Rounded"]
@@ -28,7 +31,7 @@ def file(tmp_path):
         said = [*outputs, helper.make_tensor_value_info(f"y{len(last)}", TensorProto.FLOAT, None)]
         said = outputs if any("Zip" in each.op_type for each in made) else said
         graph = helper.make_graph(made, "g", given, said, [numpy_helper.from_array(np.asarray(weights), "w")])
-        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+        opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
         path = tmp_path / "own.onnx"
         onnx.save(model, path)
@@ -148,6 +151,40 @@ def test_a_dictionary_per_row_is_read_by_its_keys(file):
         np.testing.assert_allclose(opened(path, classes=classes).module(ROWS), expected[:, order], rtol=1e-5, atol=1e-7)
     with pytest.raises(ShapelineError, match=r"numbers its classes, .* write classes: \['a', 'b', 'c'\]"):
         opened(path, classes=["b", "a", "c"], source_classes=["a", "b", "c"])
+
+
+@pytest.mark.parametrize("shape", [("rows",), ("rows", 1)])
+def test_a_file_of_texts_is_given_texts(shape, file):
+    """Its outputs are told by words of its own: others give it the same output."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    counted = {"min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0, "ngram_counts": [0]}
+    nodes = [
+        helper.make_node("Constant", [], ["flat"], value=numpy_helper.from_array(np.array([-1]))),
+        helper.make_node("Reshape", ["x0", "flat"], ["x"]),
+        helper.make_node("StringSplit", ["x"], ["words", "n"], delimiter=" "),
+        helper.make_node(
+            *("TfIdfVectorizer", ["words"], ["t"]),
+            **{"mode": "TF", "ngram_indexes": [0, 1], "pool_strings": ["good", "bad"]},
+            **counted,
+        ),
+        helper.make_node("MatMul", ["t", "w"], ["y0"]),
+    ]
+    path = file(WEIGHTS, "Softmax", nodes=nodes, shape=shape, kind=TensorProto.STRING, opset=20)
+    texts = ["good good film", "bad", "", "a film"]
+    known = {"kind": "text", "input_shape": [64], "vocabulary": [str(byte) for byte in range(257)]}
+    rows, _ = tokenizer.pad_documents(tokenizer.tokenize(texts, tokenizer.load_tokenizer("text"), 64))
+    model = opened(path, tokenizer="text", **known)
+    expected = softmax(np.array([[2, 0], [0, 1], [0, 0], [0, 0]]) @ WEIGHTS, axis=1)
+    np.testing.assert_allclose(np.exp(model.log_probs(rows)), expected, rtol=1e-5, atol=1e-7)
+    with pytest.raises(
+        ShapelineError, match=r"takes tensor\(string\); set the dataset's tokenizer: text, or export it"
+    ):
+        opened(path, feature_names=[])
+    with pytest.raises(
+        ShapelineError, match=r"takes tensor\(float\) of shape .*; set the tokenizer whose ids it takes"
+    ):
+        opened(file(), tokenizer="text", **known)
 
 
 def test_inputs_of_one_column_are_found_by_name(file):

@@ -567,6 +567,16 @@ def test_a_mistake_is_one_line_before_any_job(example, path, value, said):
     assert said in str(failure.value), str(failure.value)
 
 
+def test_a_keras_file_of_texts_is_pointed_to_a_function(example):
+    raw = copy.deepcopy(example)
+    raw["datasets"]["remarks"]["tokenizer"] = "text"
+    raw["models"]["opinions"] = {"dataset": "remarks", "source": "words.keras"}
+    with pytest.raises(
+        ShapelineError, match=r"keras.saving.load_model\('words.keras'\).*source: model.py:predict, frame"
+    ):
+        validation.load(raw)
+
+
 def test_the_split_can_be_requested_before_a_model_exists(table, tmp_path):
     """As docs/own_data.md has it: by the dataset's own keys, and the same as the run's."""
     table.to_csv(tmp_path / "own.csv", index=False)

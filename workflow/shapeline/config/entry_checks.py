@@ -233,18 +233,27 @@ def _check_file_keys(model: Model, config: Config) -> Iterator[str]:
     elif source and source.kind == "text" and not dataset.tokenizer:
         yield (
             ".source: the file has a vocabulary of its own, which is not known here; give the dataset its "
-            f"tokenizer, or set tokenizer: {TEXT} and call the model in a function of texts (framework: function)"
+            f"tokenizer, or set tokenizer: {TEXT} if it takes texts"
         )
 
 
 def check_takes_texts(model: Model, config: Config) -> Iterator[str]:
     """Check that a model of a dataset whose tokenizer is text takes texts."""
     dataset = config.datasets.get(model.dataset)
-    if dataset and dataset.tokenizer == TEXT and model.kind not in (".skops", "function", "folder"):
+    if not dataset or dataset.tokenizer != TEXT or model.kind in (".skops", ".onnx", "function", "folder"):
+        return
+    if model.kind == ".keras":
         yield (
-            f".dataset: datasets.{model.dataset}.tokenizer is {TEXT}, which is of a pipeline or function of texts; "
-            "remove the tokenizer, or call the model in a function (framework: function)"
+            f".source: a Keras file of texts is called by a function; write model.py with the lines import keras, "
+            f"tensorflow; model = keras.saving.load_model('{model.source}'); def predict(texts): return "
+            "model.predict(tensorflow.constant(texts), verbose=0) (or tensorflow.constant(texts)[:, None], of shape "
+            "(n, 1)), and set source: model.py:predict, framework: function"
         )
+        return
+    yield (
+        f".dataset: datasets.{model.dataset}.tokenizer is {TEXT}, which is of a pipeline, a function or an .onnx file "
+        "of texts; remove the tokenizer, or call the model in a function (framework: function)"
+    )
 
 
 MODEL_RULES = (check_fit, check_weights, check_ready_file, check_takes_texts)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.datasets.table_file import class_name
+from shapeline.datasets.tokenizer import decode_texts
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.models.adapters import ORDERS, check_n_outputs, find_order, order_classes, refuse_categories
 from shapeline.models.classifier import OUTPUT_TOLERANCE, ROUNDING, ModelFailure, call, classify_outputs
@@ -25,24 +26,31 @@ DTYPES = {
     "tensor(int32)": np.int32,
     "tensor(int64)": np.int64,
 }
-COLUMN_DTYPES = {**DTYPES, "tensor(bool)": np.bool_, "tensor(string)": np.object_}  # of an input of one column
+TEXTS, FIRST = "tensor(string)", "channels_first"
+COLUMN_DTYPES = {**DTYPES, "tensor(bool)": np.bool_, TEXTS: np.object_}  # of an input of one column
 SCORES = ("tensor(float)", "tensor(float16)", "tensor(double)")
-LABELS = ("tensor(string)", "tensor(int64)")
+LABELS = (TEXTS, "tensor(int64)")
 ANY_NOISE = "list columns of codes under the dataset's 'categorical', or export a model that takes any such row"
+NOISE_WORDS = 20  # of a random text
 NOISE_ROWS, NOISE_SCALES = 16, (0.1, 3.0, 1e3, 1e6, 0.0)  # random inputs that tell probabilities from logits
 
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a file: whole rows, or one column in an array of one axis (an int) or two; values: of its codes."""
+    """An input of a file: whole rows, or one column in an array of one axis (an int) or two; values: of its codes.
+    texts: the rows are bytes of documents, which it takes as texts."""
 
     name: str
     dtype: type
     column: int | list[int] | None = None
     values: tuple = ()
+    texts: bool = False
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return its array for rows. Raises ValueError where a cell would be another in its type."""
+        if self.texts:
+            texts = np.array(decode_texts(rows), self.dtype)
+            return texts if self.column is None else texts[:, None]
         rows = rows if self.column is None else rows[:, self.column]
         if self.values:
             if np.isnan(rows).any():
@@ -100,7 +108,7 @@ def load_model(source: str, content: bytes, known: dict[str, Any], task: str) ->
     """Return the network in an .onnx file's bytes; known: shape, classes, columns; outputs unless noise decides."""
     session = _open_session(source, content)
     inputs, order = _match_inputs(source, session, known)
-    network, noise = Network(content, session, inputs, order), _sample_noise(known, inputs)
+    network, noise = Network(content, session, inputs, order), _sample_noise(content, known, inputs)
     network = _find_output(source, network, noise, known, task)
     noise, outputs = map(np.concatenate, zip(*_try_rows(network.outputs, noise, source), strict=True))
     count, outputs = outputs.shape[1], outputs[np.isfinite(outputs).all(1)]
@@ -151,13 +159,14 @@ def _check_labels(source: str, network: Network, rows: np.ndarray, classes: list
             )
 
 
-def read_input(source: str, content: bytes) -> tuple[tuple[int | str | None, ...], bool]:
-    """Return the shape of a file's rows (varying sizes: name or None), and whether they are integers."""
+def read_input(source: str, content: bytes) -> tuple[tuple[int | str | None, ...] | None, bool]:
+    """Return the shape of a file's rows (varying sizes: name or None; None of texts), and whether they are integers."""
     inputs = _open_session(source, content).get_inputs()
     if len(inputs) > 1 and all(map(_is_column, inputs)):
         return (len(inputs),), False
     _check_one_input(source, inputs)
-    return tuple(inputs[0].shape[1:]), "int" in inputs[0].type
+    shape = None if inputs[0].type == TEXTS and _is_column(inputs[0]) else tuple(inputs[0].shape[1:])
+    return shape, "int" in inputs[0].type
 
 
 def _open_session(source: str, content: bytes):
@@ -185,12 +194,21 @@ def _match_inputs(source: str, session: Any, known: dict[str, Any]) -> tuple[tup
                 f"models: {source} takes batches of {batch} alone; export it with a dynamic first dimension, in torch "
                 "by dynamic_shapes"
             )
+    if known.get("texts"):
+        _check_one_input(source, inputs)
+        if inputs[0].type != TEXTS or not _is_column(inputs[0]):
+            raise ShapelineError(
+                f"models: {source} takes {inputs[0].type} of shape {inputs[0].shape}, and the dataset's tokenizer is "
+                "text; set the tokenizer whose ids it takes, or export it with an input of one text per row"
+            )
+        return (Input(inputs[0].name, np.object_, [0] if len(inputs[0].shape) == 2 else None, (), True),), FIRST
     if columns and all(map(_is_column, inputs)) and len(columns) > 1:
-        return tuple(_match_column(source, each, columns) for each in inputs), "channels_first"
+        return tuple(_match_column(source, each, columns) for each in inputs), FIRST
     _check_one_input(source, inputs)
     refuse_categories(source, [column["name"] for column in columns if "values" in column])
     if inputs[0].type not in DTYPES:
-        raise ShapelineError(f"models: {source} takes {inputs[0].type}; export it with an input of float32")
+        remedy = "set the dataset's tokenizer: text, or export" if inputs[0].type == TEXTS else "export"
+        raise ShapelineError(f"models: {source} takes {inputs[0].type}; {remedy} it with an input of float32")
     order = find_order(source, tuple(known["input_shape"]), inputs[0].shape[1:])
     return (Input(inputs[0].name, DTYPES[inputs[0].type]),), order
 
@@ -268,9 +286,16 @@ def _try_rows(function: Callable, noise: list[np.ndarray], source: str) -> list[
     return found
 
 
-def _sample_noise(known: dict[str, Any], inputs: Sequence[Input]) -> list[np.ndarray]:
-    """Return rows of noise at several scales, or of token ids."""
+def _sample_noise(content: bytes, known: dict[str, Any], inputs: Sequence[Input]) -> list[np.ndarray]:
+    """Return rows of noise at several scales, of token ids, or of random words of the file, where its vocabulary is."""
     shape, random = (NOISE_ROWS, *known["input_shape"]), np.random.default_rng(0)
+    if inputs[0].texts:
+        words = sorted(set(re.findall(rb"[a-z]{2,}", content)))
+        rows = np.zeros(shape, np.int32)
+        for row in rows:
+            text = b" ".join(random.choice(words, NOISE_WORDS))[: shape[1]]
+            row[: len(text)] = np.frombuffer(text, np.uint8) + 1
+        return [rows]
     if inputs[0].column is None and np.issubdtype(inputs[0].dtype, np.integer):
         return [random.integers(0, known.get("vocabulary", 2), shape)]
     noise = [scale * random.standard_normal(shape) for scale in NOISE_SCALES]

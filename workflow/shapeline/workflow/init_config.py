@@ -83,6 +83,8 @@ def _read_onnx(source: str, content: bytes) -> Model:
     from shapeline.models import onnx_file
 
     shape, is_integer = onnx_file.read_input(source, content)
+    if shape is None:
+        return Model(source, "text")
     if len(shape) == 1 and not is_integer:
         return Model(source, "table", sides=shape if isinstance(shape[0], int) else None)
     if len(shape) == 3:
@@ -395,12 +397,12 @@ def _configure_texts(
 ) -> str:
     length = int(min(400, max(8, table[column].dropna().str.split().str.len().quantile(0.95))))
     source = _format_source(model) if model else "architecture: word_cnn"
-    takes_texts = model is not None and (model.endswith(".skops") or "framework: function" in source)
+    takes_texts = model is not None and (model.endswith((".skops", ".onnx")) or "framework: function" in source)
     cut = [f"length: {length}    # tokens; longer texts are truncated", "vocabulary: 5000"]
-    if trained:
-        cut = [f"tokenizer: {_quote(model)}    # of the model, which limits the length of a text"]
-    elif takes_texts:
+    if takes_texts:
         cut = [f"tokenizer: {TEXT}    # the model takes the texts themselves"]
+    elif trained:
+        cut = [f"tokenizer: {_quote(model)}    # of the model, which limits the length of a text"]
     lines = [
         "source: text_file",
         *file,
