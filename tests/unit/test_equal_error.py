@@ -21,6 +21,8 @@ def test_curves_cross_where_a_power_law_does():
     found = interpolate_evaluations(errors, SPENT.to_numpy(), np.array([0.1, 0.02, 0.15]))
     share = np.log(0.2 / 0.15) / np.log(2)
     assert found == pytest.approx([100, 500, 10 ** (2 + share)])
+    exact = np.array([[1.0, 0.0, 0.0], [1.0, 1e-17, 0.0]])  # from the second budget on; nothing between is known
+    assert interpolate_evaluations(exact, SPENT.to_numpy(), np.array([0.5, 0.5])) == pytest.approx([100, 100])
 
 
 @pytest.mark.parametrize("error, found", [(2.0, np.nan), (1.0, 10.0), (0.01, 1000.0), (0.005, np.nan)])

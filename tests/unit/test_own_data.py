@@ -842,7 +842,9 @@ def test_two_folders_side_by_side(tmp_path, capsys):
             }
         )
         curve, other = rows.assign(x=0.5, statistic="rmse_by_budget"), rows.assign(training_seed=1, value=9.0)
-        scores.write_measured(tmp_path / side / "loans/metrics/measured.parquet", pd.concat([rows, curve, other]), {})
+        again = [rows.iloc[:1].assign(repeat=1), rows.iloc[1:2].assign(repeat=1, value=np.inf)]  # instances count once
+        parts = [rows, curve, other, *again]
+        scores.write_measured(tmp_path / side / "loans/metrics/measured.parquet", pd.concat(parts), {})
     table = folders.compare_folders(tmp_path / "a", tmp_path / "b")
     (row,) = table.to_dict("records")
     assert row["experiment"] == "loans" and row["method"] == "lime" and row["better"] == "lower" and row["shared"] == 3

@@ -10,6 +10,7 @@ from shapeline.seeds import seed_of
 HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
 WITHOUT_UNIT = ("spearman", "top_k_overlap")
 SINGLE_PRECISION = 1e-6  # rounding of single precision, as a share of the largest score
+ROUNDING = 1e-9  # of sums of equal values, as a share of the largest score; columns may have units of any size
 
 
 def measure(
@@ -100,8 +101,8 @@ def _stack_truth(joined: pd.DataFrame) -> np.ndarray:
 
 
 def rank_means(values: np.ndarray) -> np.ndarray:
-    """Return ranks along each row, with mean ranks for ties to single precision, such as of unused features."""
-    unit = SINGLE_PRECISION * np.abs(values).max(axis=1, keepdims=True, initial=0)
+    """Return ranks along each row, with mean ranks for values equal up to rounding, such as of unused features."""
+    unit = ROUNDING * np.abs(values).max(axis=1, keepdims=True, initial=0)
     return pd.DataFrame(np.round(values / np.where(unit == 0, 1, unit))).rank(axis=1).to_numpy()
 
 

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from shapeline import scores
@@ -41,10 +42,10 @@ def compare_folders(a: str | Path, b: str | Path) -> pd.DataFrame:
     >>> shapeline.compare_folders("results", "results_before")  # doctest: +SKIP
     """
     measured_of = {"a": _read_measured(Path(a)), "b": _read_measured(Path(b))}
-    means = pd.concat({side: measured.groupby(KEYS)["value"].mean() for side, measured in measured_of.items()}, axis=1)
     by_instance = pd.concat(
         {side: measured.groupby([*KEYS, "instance"])["value"].mean() for side, measured in measured_of.items()}, axis=1
     )
+    means = by_instance.groupby(KEYS).mean()
     by_instance = by_instance.sort_index()  # avoids pandas' warning of slow lookups per row
     rows = []
     for key, mean in means.iterrows():
@@ -68,6 +69,7 @@ def _read_measured(folder: Path) -> pd.DataFrame:
         rows = scores.read_table(file)
         of_model = rows["x"].isna() & (rows["training_seed"] == 0)
         frames.append(rows[of_model].assign(experiment=file.relative_to(folder).parts[0]))
+        frames[-1]["value"] = frames[-1]["value"].replace([np.inf, -np.inf], np.nan)
     if not frames:
         raise ShapelineError(
             f"{folder}: holds no measurements (<experiment>/metrics/measured.parquet)"

@@ -247,6 +247,7 @@ def _format_sentence(rate: float, together: float) -> str:
 
 
 RESAMPLES = 2000
+ROUNDING = 1e-9  # share of the error at the last budget below which an error is 0 but for rounding
 MAX_LOST = 0.025  # no interval is given if a larger share of resamples is outside the measured budgets
 
 
@@ -269,7 +270,9 @@ def interpolate_evaluations(errors: np.ndarray, budgets: np.ndarray, error: np.n
     after = is_reached.argmax(axis=1)
     rows = np.arange(len(errors))
     before = np.maximum(after - 1, 0)
-    up, down, target = (np.log(value) for value in (errors[rows, before], errors[rows, after], error))
+    is_exact = errors[rows, after] <= ROUNDING * errors[rows, before]  # no power law leads to an error of 0
+    ends = errors[rows, before], np.where(is_exact, error, errors[rows, after]), error
+    up, down, target = (np.log(np.maximum(value, np.finfo(float).tiny)) for value in ends)
     share = np.divide(up - target, up - down, out=np.zeros(len(up)), where=up > down)
     logs = np.log(budgets)[before] + share * (np.log(budgets)[after] - np.log(budgets)[before])
     is_inside = is_reached.any(axis=1) & ((after > 0) | (errors[:, 0] == error))
