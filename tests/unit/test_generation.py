@@ -624,6 +624,16 @@ def test_models_that_read_the_answer_before_they_predict_it_are_refused(cut):
     refused("decoder holds 80", bart, QUESTION, plain, CONTEXT, target=ANSWER * 20)
 
 
+def test_models_of_speech_and_those_without_a_mask_are_refused(cut):
+    from transformers import RwkvConfig, RwkvForCausalLM, WhisperConfig, WhisperForConditionalGeneration
+
+    layers = {f"{one}_{key}": 2 for one in ("encoder", "decoder") for key in ("layers", "attention_heads", "ffn_dim")}
+    speech = WhisperForConditionalGeneration(WhisperConfig(vocab_size=360, d_model=8, pad_token_id=0, **layers)).eval()
+    refused(r"fails on tokens alone \(.*; give a model of texts", speech, QUESTION, cut, CONTEXT, target=ANSWER)
+    recurrent = RwkvForCausalLM(RwkvConfig(vocab_size=360, hidden_size=8, num_hidden_layers=2)).eval()
+    refused("as to others; choose removal='delete'", recurrent, QUESTION, cut, CONTEXT, target=ANSWER, removal="mask")
+
+
 def test_one_part(model, cut):
     found = explain(model, cut, context=SENTENCES[0])
     assert found.scores == pytest.approx(found.value_full - found.value_empty)

@@ -411,6 +411,8 @@ def build_game(
     model: Any, encoder: Encoder, built: Prompt, answers: list[Answer], removal: Removal, reuse: bool | None = None
 ) -> PromptGame:
     """Return the game over the parts of a prompt; answers: the explained one, and optionally a contrasted one."""
+    if removal.kind == "mask":
+        model.check_mask()
     check_window(encoder, built, answers, model.window, removal)
     signs = np.concatenate([np.full(len(answer.ids), sign) for answer, sign in zip(answers, (1.0, -1.0), strict=False)])
     tokens = tuple(token for answer in answers for token in answer.tokens)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from shapeline.datasets import folders
-from shapeline.errors import ShapelineError, first_line, name_type
+from shapeline.errors import ShapelineError, first_line, is_out_of_memory, name_type
 from shapeline.generation.prompts import WHERE
 from shapeline.models.torch_models import evaluation_mode
 from shapeline.models.transformer_models import limit_positions
@@ -78,17 +78,41 @@ class LanguageModel:
         return evaluation_mode(self.model)
 
     def check_causal(self) -> None:
-        """Raise ShapelineError for a model whose tokens attend to later ones, and so to the answer."""
+        """Raise ShapelineError for a model that fails on tokens alone, or whose tokens attend to later ones, and so to
+        the answer."""
+        ids = torch.tensor([[0, 0], [0, 1]], device=self.device)
+        more = {"decoder_input_ids": ids} if self.seq2seq else {}
+        try:
+            with self.evaluating():
+                logits = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), **more).logits[:, 0]
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            raise ShapelineError(
+                f"{WHERE}: {self.architecture} fails on tokens alone ({first_line(error)}); give a model of texts, or "
+                "a function prompts -> log-probabilities."
+            ) from error
         if self.seq2seq:
             return
-        ids = torch.tensor([[0, 0], [0, 1]], device=self.device)
-        with self.evaluating():
-            first, second = logits = self.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[:, 0]
+        first, second = logits
         rounding = max(1e-5, 4 * torch.finfo(logits.dtype).eps) * float(logits.abs().max())
         if ((first - second).abs() > rounding).any():
             raise ShapelineError(
                 f"{WHERE}: {self.architecture} is not causal, its tokens attend to later ones; load it as a decoder "
                 "(is_decoder=True)."
+            )
+
+    def check_mask(self) -> None:
+        """Raise ShapelineError for a model that ignores its attention mask, so that masked parts would score 0."""
+        if self.seq2seq:
+            return
+        ids = torch.tensor([[0, 1, 2, 3]] * 2, device=self.device)
+        attended = torch.tensor([[1, 1, 1, 1], [0, 0, 0, 1]], device=self.device)
+        with self.evaluating():
+            first, second = self.model(input_ids=ids, attention_mask=attended).logits[:, -1]
+        if torch.equal(first, second):
+            raise ShapelineError(
+                f"{WHERE}: {self.architecture} attends to masked tokens as to others; choose removal='delete'."
             )
 
     def generate(self, prompts: Sequence[Sequence[int]], most: int, tokenizer: Any) -> list[list[int]]:
