@@ -111,7 +111,8 @@ class Wrapper(torch.nn.Module):
 
 
 def test_a_wrapped_model_has_the_scores_of_the_model_inside(model, cut):
-    np.testing.assert_allclose(explain(Wrapper(model), cut).scores, explain(model, cut).scores, atol=1e-4)
+    for wrapped in (Wrapper(model), torch.nn.DataParallel(model)):
+        np.testing.assert_allclose(explain(wrapped, cut).scores, explain(model, cut).scores, atol=1e-4)
 
 
 def test_prompts_without_a_template_and_placeholders(model, plain):

@@ -127,6 +127,8 @@ def test_what_cannot_be_is_one_line(model, cut, caplog):
 
     refused("give the tokenizer=", model, TEXTS)
     refused("is of texts", model, np.zeros((2, 3)), tokenizer=cut)
+    parallel = shapeline.explain(torch.nn.DataParallel(model), TEXTS, "occlusion", tokenizer=cut)
+    np.testing.assert_array_equal(parallel.scores, shapeline.explain(model, TEXTS, "occlusion", tokenizer=cut).scores)
     refused("a model of transformers", lambda texts: [0.5], TEXTS, tokenizer=cut)
     refused(
         "no mask token; use delete or pad", model, TEXTS, reference="mask", tokenizer=transformer.tokenizer(mask=False)

@@ -160,7 +160,7 @@ def read_text_model(model: Any, given: Any, inputs: Any) -> tuple[Any, Cutter | 
         return model, None, inputs
     from shapeline.models import adapters, torch_models, transformer_models
 
-    cut = tokenizer.wrap_fast_tokenizer(WHERE, given)
+    model, cut = torch_models.unwrap_parallel(model), tokenizer.wrap_fast_tokenizer(WHERE, given)
     if not torch_models.is_of_transformers(model):
         raise ShapelineError(
             f"explain: tokenizer: is of a model of transformers, and the model is {name_type(model)}; a function "

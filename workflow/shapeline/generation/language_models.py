@@ -13,7 +13,7 @@ from torch import nn
 from shapeline.datasets import folders
 from shapeline.errors import ShapelineError, first_line, is_out_of_memory, name_type
 from shapeline.generation.prompts import WHERE
-from shapeline.models.torch_models import evaluation_mode
+from shapeline.models.torch_models import evaluation_mode, unwrap_parallel
 from shapeline.models.transformer_models import limit_positions
 
 
@@ -29,6 +29,7 @@ class LanguageModel:
     @classmethod
     def of(cls, model: Any) -> "LanguageModel":
         """Return a wrapped model. Raises ShapelineError where it generates no text."""
+        model = unwrap_parallel(model)
         if not isinstance(model, nn.Module) or not hasattr(model, "generate") or not hasattr(model, "config"):
             raise ShapelineError(
                 f"{WHERE}: the model is {name_type(model)}; give a causal or sequence-to-sequence model of "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.datasets.table_file import class_name
-from shapeline.errors import ShapelineError, first_line, name_type, nearest
+from shapeline.errors import ShapelineError, first_line, format_count, name_type, nearest
 from shapeline.models.classifier import FRAMEWORKS, OUTPUTS, TASK, Classifier, backend, detach
 
 log = logging.getLogger(__name__)
@@ -307,10 +307,11 @@ def check_inputs(model: Any) -> None:
         if isinstance(named, dict):
             call = call.replace("[{}]", "{{{}}}")
             parts = [f"{name!r}: {part}" for name, part in zip(named, parts if count > 1 else ["rows"], strict=False)]
+        several = "put their columns side by side in one array, and give a function that splits it"
         raise ShapelineError(
-            f"models: {name_type(model)} takes {count} inputs{' by name' * isinstance(named, dict)}; put their columns "
-            "side by side in one array, and give a function that splits it (in a configuration with framework: "
-            f"function), as in lambda rows: {call.format(', '.join([*parts, *['...'] * (count > 2)]))}"
+            f"models: {name_type(model)} takes {format_count(count, 'input')}{' by name' * isinstance(named, dict)}; "
+            f"{several if count > 1 else 'give a function'} (in a configuration with framework: function), as in "
+            f"lambda rows: {call.format(', '.join([*parts, *['...'] * (count > 2)]))}"
         )
 
 

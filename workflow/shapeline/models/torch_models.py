@@ -485,8 +485,14 @@ def unwrap(module: nn.Module) -> nn.Module:
     return module
 
 
+def unwrap_parallel(model: Any) -> Any:
+    """Return the network that is run on several devices, and any other model unchanged."""
+    return model.module if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel) else model
+
+
 def select_logits(module: nn.Module) -> nn.Module:
     """Return a network of logits for a model of transformers, and any other unchanged."""
+    module = unwrap_parallel(module)
     return _logits(module) if is_of_transformers(module) else module
 
 
