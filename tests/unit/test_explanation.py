@@ -13,7 +13,6 @@ from IPython.core.formatters import DisplayFormatter
 from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from scipy import stats
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.impute import SimpleImputer
@@ -26,6 +25,7 @@ from shapeline import scores
 from shapeline.api import formatting
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
+from shapeline.statistics.bounds import intervals
 from tests.unit import games
 
 RNG = np.random.default_rng(0)
@@ -670,7 +670,7 @@ def test_classes_of_an_instance_are_rows_and_not_instances(by_class):
     order = [by_class.feature_names.index(name) for name in by_class.summary().index]
     for kind in ("bar", "beeswarm"):  # n is 3 instances, whose classes are averaged first
         axes = by_class.plot(kind).axes[0]
-        low, high = stats.t.interval(0.95, 2, sizes.mean((0, 1)), stats.sem(sizes.mean(1)))
+        low, high = intervals(sizes.mean(1))[["low", "high"]].to_numpy().T
         ends = np.array([line.get_segments()[k][:, 0] for line in axes.collections[:1] for k in range(4)])
         np.testing.assert_allclose(ends, np.c_[np.maximum(low, 0), high][order], atol=1e-9)
     assert "and class" in by_class.plot("beeswarm").axes[1].get_title("left")

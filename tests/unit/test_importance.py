@@ -11,6 +11,7 @@ from scipy import stats
 from shapeline.games.features import Features
 from shapeline.report import criteria, experiment, formatting
 from shapeline.report.sections import evidence, importance
+from shapeline.statistics.bounds import intervals
 from tests.fixtures.result_folder import build
 
 ENTRIES = ("exact", "kernel_shap", "lime", "occlusion", "random")
@@ -41,11 +42,10 @@ def test_cached_results_are_computed_once_per_experiment():
 def test_the_largest_mean_magnitudes_are_named_with_their_intervals(results):
     scores = np.abs(scores_of(results, "exact"))
     best = int(scores.mean(0).argmax())
-    mean, error = scores[:, best].mean(), stats.sem(scores[:, best])
-    half = stats.t.ppf(0.975, len(scores) - 1) * error
+    row = intervals(scores).loc[best]  # as everywhere: extended on the side of the skewness
     said = importance.top_features(results, "exact")
     name = experiment.name_features(results)[best]
-    told = formatting.interval({"mean": mean, "low": max(mean - half, 0), "high": mean + half})
+    told = formatting.interval({**row, "low": max(row["low"], 0)})
     assert said.startswith("Most important features by exact (mean |score| in nats, 95 % CI): ")
     assert f": {name}: {told};" in said
     names, ordered = importance.sort_by_size(results, "exact")

@@ -385,9 +385,8 @@ def _colour_signs(scores: np.ndarray) -> np.ndarray:
 def mean_intervals(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return means (d,) and ends of 95 % intervals over instances, NaN for one; nonnegative sizes clip at 0."""
     each = moments(sizes)
-    half = each.error * t_quantile(0.025, each.units)
-    low = each.mean - half
-    return each.mean, low if (sizes < 0).any() else np.maximum(low, 0.0), each.mean + half
+    low, high = each.ends(t_quantile(0.025, each.units))
+    return each.mean, low if (sizes < 0).any() else np.maximum(low, 0.0), high
 
 
 def _spread_dots(scores: np.ndarray) -> np.ndarray:

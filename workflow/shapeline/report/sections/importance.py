@@ -18,7 +18,7 @@ from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import format_count, interval, number, share
 from shapeline.report.sections import images, texts
 from shapeline.report.sections.images import colour_image, explorer, list_words, mean_map, to_data_uri
-from shapeline.statistics.bounds import t_quantile
+from shapeline.statistics.bounds import intervals
 
 MAX_NAMED = 3  # features at the top of the page
 MIN_SHARE = 0.05  # of the largest mean: smaller ones are not named at the top of the page
@@ -222,12 +222,11 @@ def mean_words(results: Results, entry: str) -> pd.DataFrame:
     if not parts:
         return pd.DataFrame(columns=["group", "word", "mean", "low", "high", "texts"])
     each = pd.concat(parts).groupby(["group", "word", "text"])["mean"].mean()
-    result = each.groupby(["group", "word"]).agg(["mean", "sem", "size"]).reset_index()
-    several = result[result["size"] >= MIN_INSTANCES]
-    result = several if len(several) >= MAX_NAMED else result
-    half = result["sem"] * t_quantile(0.025, np.maximum(result["size"].to_numpy(), 2))
-    result = result.assign(low=result["mean"] - half, high=result["mean"] + half, texts=result["size"])
-    return result.drop(columns=["sem", "size"]).sort_values("mean", ascending=False, kind="stable", ignore_index=True)
+    sizes = each.groupby(["group", "word"]).transform("size")
+    several = each[sizes >= MIN_INSTANCES]
+    table_of = (several if len(several.groupby(["group", "word"])) >= MAX_NAMED else each).unstack("text")
+    result = intervals(table_of.T).rename_axis(["group", "word"]).rename(columns={"n": "texts"}).reset_index()
+    return result.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
 
 def _show_words(results: Results, entry: str) -> Iterator[HTML | None]:
