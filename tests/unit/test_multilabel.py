@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from scipy import stats
 from torch import nn
 
 import shapeline
@@ -633,7 +634,7 @@ def test_means_of_seconds_and_nodes_are_over_images(results):
     for one in (doubled, once):
         axes = figures_localization.size_curves(one, {3: "occlusion"}).axes[1]
         ends.append([bar.get_segments()[0][:, 1].tolist() for bar in axes.collections])
-    half = 1.96 * np.std(np.arange(6), ddof=1) / 6**0.5
+    half = stats.t.ppf(0.975, 5) * np.std(np.arange(6), ddof=1) / 6**0.5
     assert ends[0] == ends[1] and ends[0][0] == pytest.approx([3.5 - half, 3.5 + half])
 
 

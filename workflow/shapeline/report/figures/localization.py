@@ -19,6 +19,7 @@ from shapeline.report.figures.dots import Panel, draw_dots
 from shapeline.report.figures.lines import add_legend, curves
 from shapeline.report.figures.score_maps import Tile
 from shapeline.report.formatting import number, share
+from shapeline.statistics.bounds import intervals
 
 PANELS = {
     "f1": Panel("F1, as published", "F1 of the pixels above 1e-6", True),
@@ -202,9 +203,9 @@ def size_curves(results: Results, sizes: Mapping[int, str]) -> Figure:
     for name, counts, colour, marker in (("nodes visited", visited, FIRST, "o"), ("evaluations", spent, SECOND, "s")):
         values = [count.astype(float).groupby(image_of).mean() for count in counts]  # each image has equal weight
         if all(len(each) for each in values):
-            mean = [each.mean() for each in values]
-            error = [1.96 * each.std(ddof=1) / len(each) ** 0.5 if len(each) > 1 else 0.0 for each in values]
-            right.errorbar(across, mean, error, color=colour, marker=marker, markersize=5, label=name)
+            ends = pd.concat([intervals(each.to_frame()) for each in values])
+            error = np.nan_to_num([ends["mean"] - ends["low"], ends["high"] - ends["mean"]])  # none of one image
+            right.errorbar(across, ends["mean"], error, color=colour, marker=marker, markersize=5, label=name)
     right.set(title="Cost per image", xlabel="min_size s (pixels)", yscale="log")
     right.legend(fontsize=8.5)
     for axes in (left, right):
