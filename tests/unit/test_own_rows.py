@@ -401,6 +401,7 @@ class Rocket(RegressorMixin, BaseEstimator):
         (Effect(), r"an Effect has no method predict; give another of its methods \(effect\) with value='prediction'"),
         (Labels(), r"or of a model with several labels those of one: lambda rows: model.predict_proba\(rows\)\[:, 0\]"),
         (lambda rows: (rows[:, 0], rows), r"return one of its 2 parts, as lambda rows: function\(rows\)\[0\] does"),
+        (lambda rows: np.log([[0.2, 0.8]] * len(rows)), "0 to 1; return numpy.exp of these log-probabilities"),
         (lambda rows: [{}] * len(rows), "not 'dict'.; return an array of numbers$"),
         (SimpleNamespace(n_players=3), r"a game has players and no inputs; call shapeline.shapley_values\(game\)"),
         (

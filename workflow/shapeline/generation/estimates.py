@@ -19,6 +19,7 @@ from shapeline.designs.design import Design, check_integer
 from shapeline.errors import ShapelineError, describe_missing, is_installed
 from shapeline.generation.game import PromptGame
 from shapeline.generation.prompts import WHERE, Prompt, split_text
+from shapeline.gradients.methods import measure_completeness
 from shapeline.hierarchy import exploration, methods
 from shapeline.methods.external import sample
 from shapeline.methods.settings import MethodSettings
@@ -107,7 +108,7 @@ def _build_evaluator(values: Values, d: int) -> exploration.Evaluate:
 
 CAPTUM_METHOD = "peer_captum_llm"
 # The result of a method of SCORERS: scores (d,), or (T, d) per token where requested, and evaluations.
-Scores = tuple[np.ndarray, int]
+Scores = tuple[np.ndarray, int] | tuple[np.ndarray, int, str | None]  # the evaluations, and a warning
 
 
 def _score_hierarchically(scores: Callable[..., Scores]) -> Callable[..., Scores]:
@@ -140,7 +141,11 @@ def _score_tokens(name: str) -> Callable[..., Scores]:
         weights = np.diag(game.signs) if by_token else game.signs[None]
         scores = getattr(functions, name)(source, weights, **parameters)
         cost = len(source.answers) if name == "attention_rollout" else passes * parameters.get("steps", 1)
-        return (scores if by_token else scores[0]), cost
+        warning = None
+        if name == "integrated_gradients":
+            gained = functions.measure_path(source, weights).sum(keepdims=True)
+            [warning] = measure_completeness(scores.sum(0, keepdims=True), gained)["warning"]
+        return (scores if by_token else scores[0]), cost, warning
 
     return score
 
@@ -266,11 +271,11 @@ def _estimate_in_rounds(game: PromptGame, method: MethodSettings, _: int, value:
 def _estimate_by_scorer(game: PromptGame, method: MethodSettings, evaluations: int, value: str, seed: int) -> tuple:
     """Return the same for a method that chooses coalitions adaptively, or has none."""
     name = method.name
-    scores, count = SCORERS[name](game, method.arguments, evaluations, seed, value == "token")
+    scores, count, *warning = SCORERS[name](game, method.arguments, evaluations, seed, value == "token")
     unit = max(np.sum(game.signs > 0), 1) if value == "mean" and name not in ("h_shap", "attention_rollout") else 1
     ends = merge_designs([Design(np.zeros((0, game.d), bool), np.zeros((game.d, 0)))], game.d)
     result = (None, None, scores, None) if value == "token" else (scores / unit, None, None, None)
-    return result, count, ends
+    return result, count, ends, *warning
 
 
 def _plan(method: MethodSettings, d: int, evaluations: int, seed: int) -> tuple[Reader, int, MergedDesigns]:

@@ -1,6 +1,7 @@
 """Scores of prompt parts from gradients, relevance and attention of a causal model: sums over the tokens of a part."""
 
 import contextlib
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -21,6 +22,19 @@ def gradient_x_input(source: ModelSource, weights: np.ndarray) -> np.ndarray:
 def integrated_gradients(source: ModelSource, weights: np.ndarray, steps: int) -> np.ndarray:
     """Return gradients integrated over the parts' embeddings from zero (Sundararajan et al. 2017); (k, T) -> (k, d)."""
     return _integrate_path(source, weights, steps)
+
+
+def measure_path(source: ModelSource, weights: np.ndarray) -> np.ndarray:
+    """Return the differences (k,) of the values between the ends of that path, to which exact integrals add up."""
+    with source.language_model.evaluating():
+        ends = [
+            sum(
+                _sum_outputs(source, answer, x.masked_fill(prompt[:, None], 0.0)[None] if empty else x[None], own)
+                for answer, own, x, prompt in _embed(source, weights)
+            )
+            for empty in (False, True)
+        ]
+    return (ends[0] - ends[1]).double().cpu().numpy()
 
 
 def attn_lrp(source: ModelSource, weights: np.ndarray) -> np.ndarray:
@@ -57,17 +71,10 @@ def _integrate_path(
 ) -> np.ndarray:
     """Return embedding times mean gradient along the path from zero; one step is the prompt."""
     _check(source)
-    model, total, first = source.language_model, 0.0, 0
-    removable = torch.as_tensor(source.owners[1] != FIXED, device=model.device)
+    total: np.ndarray | float = 0.0
     positions = np.ones(1) if steps == 1 else (np.arange(steps) + 0.5) / steps
-    with differentiable(model.model), rules or contextlib.nullcontext():
-        for answer in source.answers:
-            token_weights = torch.as_tensor(weights[:, first : first + len(answer.ids)], device=model.device).float()
-            first += len(answer.ids)
-            ids = torch.tensor(_join_ids(source, answer), device=model.device)
-            embedded = model.model.get_input_embeddings()(ids).detach()
-            prompt = torch.zeros(len(ids), dtype=torch.bool, device=model.device)
-            prompt[: len(removable)] = removable
+    with differentiable(source.language_model.model), rules or contextlib.nullcontext():
+        for answer, token_weights, embedded, prompt in _embed(source, weights):
             for position in positions:
                 x = torch.where(prompt[:, None], embedded * position, embedded)[None].requires_grad_()
                 slopes = _derive(source, answer, x, token_weights, logits)
@@ -75,14 +82,34 @@ def _integrate_path(
     return total / len(positions)
 
 
+def _embed(source: ModelSource, weights: np.ndarray) -> Iterator[tuple]:
+    """Yield each answer with its weights (k, T), the embeddings (n, e) of prompt and answer, and which are of parts."""
+    model, first = source.language_model, 0
+    removable = torch.as_tensor(source.owners[1] != FIXED, device=model.device)
+    for answer in source.answers:
+        token_weights = torch.as_tensor(weights[:, first : first + len(answer.ids)], device=model.device).float()
+        first += len(answer.ids)
+        ids = torch.tensor(_join_ids(source, answer), device=model.device)
+        prompt = torch.zeros(len(ids), dtype=torch.bool, device=model.device)
+        prompt[: len(removable)] = removable
+        yield answer, token_weights, model.model.get_input_embeddings()(ids).detach(), prompt
+
+
 def _derive(source: ModelSource, answer: Answer, x: torch.Tensor, weights: torch.Tensor, logits: bool) -> torch.Tensor:
     """Return gradients (k, 1, n, e) by the embeddings, of k weighted sums of the answer tokens' outputs."""
+    sums = _sum_outputs(source, answer, x, weights, logits)
+    return torch.stack([torch.autograd.grad(weighted_sum, x, retain_graph=True)[0] for weighted_sum in sums])
+
+
+def _sum_outputs(
+    source: ModelSource, answer: Answer, x: torch.Tensor, weights: torch.Tensor, logits: bool = False
+) -> torch.Tensor:
+    """Return k weighted sums of the answer tokens' outputs for embeddings (1, n, e)."""
     arguments = {"inputs_embeds": x, "attention_mask": np.ones((1, x.shape[1]), np.int64)}
     scores = prefix_cache.compute_last_logits(source.language_model, len(answer.ids), **arguments)[0].float()
     scores = scores if logits else torch.log_softmax(scores, dim=-1)
     chosen = scores.gather(1, torch.tensor(answer.ids, device=scores.device)[:, None])[:, 0]
-    sums = weights @ chosen
-    return torch.stack([torch.autograd.grad(weighted_sum, x, retain_graph=True)[0] for weighted_sum in sums])
+    return weights @ chosen
 
 
 def _join_ids(source: ModelSource, answer: Answer) -> list[int]:
