@@ -299,6 +299,13 @@ def test_tokens_add_up_to_the_scores_by_every_method(model, cut, method):
         assert found.standard_error.shape == (8,)
 
 
+def test_too_few_steps_of_integrated_gradients_are_reported(model, cut):
+    rough = explain(model, cut, method="integrated_gradients", steps=3)
+    assert "completeness gap above 10 % (raise steps" in rough.warning and rough.warning in repr(rough)
+    smooth = explain(language_model.llama(initializer_range=0.1), cut, method="integrated_gradients", steps=300)
+    assert smooth.warning is None
+
+
 def test_leave_one_out_is_the_difference(model, cut, exact):
     found = explain(model, cut, method="leave_one_out")
     whole = exact[0, 1, 2, 3].sum()

@@ -120,9 +120,6 @@ def test_integrated_gradients_add_up(smooth, cut):
     ends = [scaled_value(double, found.game.source, np.full(5, factor)) for factor in (1.0, 1e-9)]
     assert found.scores.sum() == pytest.approx(ends[0] - ends[1], rel=0.02)
     assert explain(smooth, cut, method="integrated_gradients", evaluations=32).evaluations == 30
-    assert found.warning is None and "raise steps" not in repr(found)
-    rough = explain(language_model.llama(), cut, method="integrated_gradients", steps=3)
-    assert "completeness gap above 10 % (raise steps" in rough.warning and rough.warning in repr(rough)
 
 
 def test_relevance_is_conserved_without_attention(plain):
