@@ -634,9 +634,7 @@ def test_calibration_never_selects_backends_that_need_a_request():
     assert calibration.calibrate(cnn(), images(4), Reference(images(1))).name in torch_execution.BACKENDS
 
 
-IMPORTED_ONCE = (
-    "import captum.attr, pandas; from shapeline.api import call; from shapeline.games import torch_backend\n"
-)
+IMPORTED_ONCE = "import pandas; from shapeline.api import call; from shapeline.games import torch_backend\n"
 KEEPS_PRECISION = """
 cudnn = torch.backends.cudnn
 owners = [cudnn, cudnn.conv, cudnn.rnn]

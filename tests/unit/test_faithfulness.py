@@ -75,6 +75,7 @@ def test_infidelity_of_no_scores_is_the_mean_square_of_what_is_lost():
 
 
 def test_infidelity_agrees_with_captum():
+    pytest.importorskip("captum", reason="captum is an extra")
     from captum.metrics import infidelity as captum_infidelity
 
     scores = RANDOM.normal(size=X.shape).astype(np.float32)
@@ -160,6 +161,7 @@ def test_sensitivity_of_exact_scores_is_what_the_inputs_moved():
 
 
 def test_sensitivity_agrees_with_captum_on_the_same_perturbations():
+    pytest.importorskip("captum", reason="captum is an extra")
     from captum.metrics import sensitivity_max
 
     scale = 0.05 * ((X + 1).max(0) - (X + 1).min(0))

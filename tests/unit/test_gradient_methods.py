@@ -144,6 +144,7 @@ def test_deep_lift_of_a_rectifier_and_of_overlapping_pools_by_hand():
 
 @pytest.mark.filterwarnings("ignore:Setting forward, backward hooks", "ignore:Input Tensor 0 did not")
 def test_deep_lift_is_captums_where_nothing_is_pooled():
+    pytest.importorskip("captum", reason="captum is an extra")
     from captum.attr import DeepLift
 
     with torch.random.fork_rng():

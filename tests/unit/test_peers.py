@@ -21,11 +21,12 @@ from tests.unit import shortcuts, twins
 
 pytestmark = pytest.mark.filterwarnings("ignore:The set_.* function will be deprecated:PendingDeprecationWarning")
 
-INSTALLED = {name: importlib.util.find_spec(name) for name in ("shap", "lime", "shapiq")}
+INSTALLED = {name: importlib.util.find_spec(name) for name in ("shap", "lime", "shapiq", "captum")}
 needs_shap = pytest.mark.skipif(INSTALLED["shap"] is None, reason="shap is not installed: pip install .[peers]")
 needs_lime = pytest.mark.skipif(INSTALLED["lime"] is None, reason="lime is not installed: pip install .[peers]")
 needs_shapiq = pytest.mark.skipif(INSTALLED["shapiq"] is None, reason="shapiq is not installed: pip install .[peers]")
-MARKS = {"shap": needs_shap, "lime": needs_lime, "shapiq": needs_shapiq, "captum": ()}
+needs_captum = pytest.mark.skipif(INSTALLED["captum"] is None, reason="captum is not installed: pip install .[peers]")
+MARKS = {"shap": needs_shap, "lime": needs_lime, "shapiq": needs_shapiq, "captum": needs_captum}
 PEERS = {
     name: method
     for name, method in registry.METHODS.items()

@@ -16,7 +16,7 @@ import psutil
 from shapeline.config.types import Config
 from shapeline.datasets import sources
 from shapeline.datasets.registry import SOURCES, RemoteFile
-from shapeline.errors import ShapelineError
+from shapeline.errors import EXTRAS, ShapelineError, is_installed
 from shapeline.files import format_bytes
 from shapeline.methods.registry import METHODS
 from shapeline.threads import count_processors
@@ -27,6 +27,8 @@ from shapeline.workflow.messages import format_amount, format_time
 
 PIN = re.compile(r"^([\w.-]+)==([\w.+]+)", re.M)
 CHECKS = ("tests and checks",)  # heading of the packages in requirements.txt that no run needs
+# Packages that some runs do without; a configuration that needs one is refused before doctor reads it.
+OPTIONAL = sorted(name for extra in ("torch", "tensorflow", "text", "peers", "boosted") for name in EXTRAS[extra])
 DISK_RESERVE = 1.2  # required disk space, relative to the estimate
 SEES = {
     "torch": "import torch; print(torch.cuda.device_count())",
@@ -74,13 +76,11 @@ def report_versions(requirements: str) -> Iterator[tuple[str, str]]:
         yield f"other than pinned: {', '.join(differs)}", ""
     if Path(sys.prefix).is_relative_to(Path(".snakemake").resolve()):
         yield "each rule runs in its own environment, envs/*.yaml; this is the environment of doctor", ""
-    elif lacking:
+    elif needed := [name for name in lacking if name not in OPTIONAL]:
         remedy = "pip install -r requirements.txt"
-        yield f"missing: {', '.join(lacking)}", f"not installed: {', '.join(lacking)}; {remedy}"
-    peers = {method.package for method in METHODS.values() if method.package}
-    absent = sorted(name for name in peers if importlib.util.find_spec(name) is None)
-    if absent:
-        yield f"not installed, needed only by methods peer_*: {', '.join(absent)}", ""
+        yield f"missing: {', '.join(needed)}", f"not installed: {', '.join(needed)}; {remedy}"
+    if absent := [name for name in OPTIONAL if not is_installed(name)]:
+        yield f"not installed, and not needed by this run: {', '.join(absent)}", ""
 
 
 def report_devices(config: Config) -> Iterator[tuple[str, str]]:
