@@ -194,6 +194,14 @@ def test_a_message_that_repeats_the_template_is_masked_itself(model, cut):
     assert np.abs(np.subtract(first, places)).max() <= 1  # a token may begin with the space before
 
 
+def test_a_template_that_shows_a_message_twice_or_never_is_not_masked(model):
+    cut, messages = language_model.tokenizer(), [{"role": "user", "content": "A tall tower."}] * 2
+    each = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+    for cut.chat_template in (each + "{{ messages[0]['content'] }}", "{{ messages[1]['content'] }}"):
+        refused("repeats, moves or leaves out a message", model, messages, cut, target=ANSWER, removal="mask")
+        assert len(shapeline.explain_generation(model, messages, cut, target=ANSWER)) == 1
+
+
 def test_masked_parts_are_not_attended_to(model, cut):
     found = explain(model, cut, removal="mask", features="passage", context=SENTENCES[:3])
     text = chat_text("Context:\n" + "\n\n".join(SENTENCES[:3]) + f"\n\nQuestion: {QUESTION}")

@@ -66,10 +66,18 @@ class Encoder:
         return ids, owners
 
     def _split_template(self, prompt: Prompt) -> list[str]:
-        """Return the text of the chat template before each message."""
+        """Return the text of the chat template before each message. Raises ShapelineError where it does not show each
+        message once, in order."""
         marks = [f"\ue000{index}\ue001" for index in range(len(prompt.contents))]
         messages = [{"role": role, "content": mark} for role, mark in zip(prompt.roles, marks, strict=False)]
-        return re.split("\ue000\\d+\ue001", self._apply_template(messages))[:-1] if messages else [""]
+        if not messages:
+            return [""]
+        text = self._apply_template(messages)
+        if re.findall("\ue000\\d+\ue001", text) != marks:
+            raise ShapelineError(
+                f"{WHERE}: the chat template repeats, moves or leaves out a message; choose removal='delete'."
+            )
+        return re.split("\ue000\\d+\ue001", text)[:-1]
 
     def check_texts(self, texts: Sequence[str]) -> None:
         """Raise ShapelineError for a text with a special token, which would be tokenized as one, or invalid Unicode."""
