@@ -126,7 +126,7 @@ def pooled_section(results: Sequence[Results], evidence: Mapping[str, Sequence[E
         note(
             "Ranks of the means over instances (1 is best), one per training seed, among the methods that all these "
             "experiments share with equal parameters and budget. The simultaneous 95 % CI use Student's t over the "
-            "pairs of dataset and model, after averaging over training seeds."
+            "pairs of dataset and model, after averaging over training seeds, or the spread of random ranks if wider."
         ),
     )
 
@@ -158,7 +158,7 @@ def _rank_group(members: Sequence[tuple[Results, Evidence]]) -> HTML | None:
     budget = members[0][0].settings.get("budget")
     scope = "" if budget is None else f", budget {number(budget)} d"
     return join_parts(
-        table(shown, f"{first.criterion.title.split(': ')[0]}{scope}: ranks of {number(len(entries))} methods"),
+        table(shown, f"{first.criterion.title.replace(': ', ', ')}{scope}: ranks of {number(len(entries))} methods"),
         note(_format_ranks(pooled, len(set(pairs)))),
     )
 
