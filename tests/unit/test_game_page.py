@@ -23,6 +23,13 @@ def test_scores_have_a_row_per_player_and_an_interval_per_method():
     assert (second - first).max() < (first[1] - second[0]) / 2, "a dot is closer to another player's"
 
 
+def test_rounding_errors_are_0():
+    row = {"instance": [0], "repeat": 0, "budget": 4.0, "status": "ok"}
+    frame = pd.DataFrame({**row, "scores": [[4.0, 2e-16, -1e-3]], "standard_error": [[1e-15, 0.5, 1e-4]]})
+    scores, spread = sections._read(frame, 0)
+    assert (scores.tolist(), spread.tolist()) == ([4, 0, -1e-3], [0, 0.5, 1e-4])
+
+
 def test_convergence_plots_known_values():
     rows = [("a", 10, 0.4, np.nan), ("a", 20, 0.2, np.nan), ("b", 10, np.nan, 0.3)]
     frame = pd.DataFrame(rows, columns=["method", "evaluations", "predicted", "actual"])

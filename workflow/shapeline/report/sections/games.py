@@ -25,6 +25,7 @@ from shapeline.report.tables import tabulate_means
 MAX_PLAYERS = 40  # in a figure
 MAX_PAIRS = 12  # in a table
 MAX_NAMED = 3  # players in the header
+ROUNDING = 1e-12  # of the largest score: smaller numbers are rounding errors
 MAX_LENGTH = 90  # characters of a part or an answer in a figure and in a heading
 MEASURES = {  # of the metric `prompts`, with the titles of table columns
     "deletion_auc": "deletion AUC (lower is better)",
@@ -117,9 +118,12 @@ def _describe_largest(results: Results, entry: str) -> str:
 
 
 def _read(frame: pd.DataFrame, instance: int, column: str = "scores") -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return the scores, or interactions, of one instance, and their standard errors; None where there are none."""
+    """Return the scores, or interactions, of one instance, and their standard errors, 0 in place of rounding errors;
+    None where there are none."""
     errors = "standard_error" if column == "scores" else f"{column}_standard_error"
     [values], [spread] = (experiment.select_scores(frame, [instance], name) for name in (column, errors))
+    rounding = 0.0 if values is None else ROUNDING * np.abs(values).max(initial=0.0)
+    values, spread = (one if one is None else np.where(np.abs(one) < rounding, 0.0, one) for one in (values, spread))
     return values, spread
 
 
