@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -221,11 +222,14 @@ def test_a_last_column_of_few_words_is_more_likely_than_many_numbers(tmp_path):
 
 def test_a_column_that_counts_the_rows_is_no_feature(tmp_path):
     table = pd.DataFrame({"id": range(1, 61), "age": np.arange(60) % 40, "year": range(1960, 2020)})
+    table["code"], table["note"] = [f"K-{row}" for row in table.index], [f"no. {row}" for row in table.index]
+    table["day"] = pd.date_range("2024-01-01", periods=60).strftime("%Y-%m-%dT%H:%M")
     table["left"] = ["yes", "no"] * 30
     table.to_csv(tmp_path / "customers.csv", index=False)
     given = init_config.build_configuration(tmp_path / "customers.csv")
-    assert 'columns: ["age", "year"]    # features; without "id", which numbers the rows' in given
-    assert yaml.safe_load(given)["datasets"]["customers"]["columns"] == ["age", "year"]
+    reasons = 'without "id", which numbers the rows, "code", which has another word in each row\n'
+    assert f'columns: ["age", "year", "note", "day"]    # features; {reasons}' in given
+    assert yaml.safe_load(given)["datasets"]["customers"]["columns"] == ["age", "year", "note", "day"]
     assert "columns:" not in init_config.build_configuration(
         tmp_path / "customers.csv", model="mine.skops"
     )  # it has had them
@@ -572,6 +576,10 @@ def test_a_model_folder_determines_its_data(what, kind, tmp_path, default, root,
     else:
         assert given["datasets"][what]["size"] == [48, 48] and given["datasets"][what]["color"] == "rgb"
         assert given["experiments"][what]["features"] == {"kind": "patch", "size": 12}  # two of the model's own
+        for part in ("train", "test"):
+            shutil.copytree(data, tmp_path / "split" / "all" / part)
+        again = init_config.build_configuration(tmp_path / "split", model=str(model))  # of the same classes
+        assert yaml.safe_load(again)["datasets"]["split"]["size"] == [48, 48]
     assert validation.load(merged(default, given)).experiments[what].model == what
 
 

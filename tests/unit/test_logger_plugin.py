@@ -86,7 +86,7 @@ def test_importing_the_plugin_imports_nothing_of_the_package(root):
 
 def test_pages_and_the_end_are_shown_and_no_reasons(shown):
     shown.event(None, "Building DAG of jobs...")
-    begin_run(shown, attribute=1, render_report=1, render_index=1)
+    begin_run(shown, attribute=1, render_report=1, render_index=1, all=0)
     shown.event(None, "Select jobs to execute...")
     outputs = {"attribute": "a.parquet", "render_report": "r/digits.html", "render_index": "r/index.html"}
     for number, (rule, output) in enumerate(outputs.items()):
@@ -175,7 +175,8 @@ def test_a_dry_run_lists_by_rule_and_method(shown):
     begin(shown, 2, "measure", wildcards={"experiment": "digits", "method": "lime"})
     begin(shown, 3, "compare", wildcards={"experiment": "digits"})
     begin(shown, 4, "render_index", output=["results/reports/index.html"], wildcards={})
-    begin(shown, 5, "all", output=[], wildcards={})
+    begin(shown, 5, "measure_accuracy", wildcards={})
+    begin(shown, 6, "all", output=[], wildcards={})
     shown.event(None, "Reasons:\n    (check individual jobs above for details)\n    x")
     shown.event(None, "This was a dry-run (flag -n).")
     assert shown.lines() == [
@@ -189,6 +190,7 @@ def test_a_dry_run_lists_by_rule_and_method(shown):
         "  digits",
         "render_index (1)",
         "  results/reports/index.html",
+        "measure_accuracy (1)",
         "Reasons:",
         "    (`-p` shows them per job)",
         "    x",

@@ -105,7 +105,9 @@ class LogHandler(LogHandlerBase):
         self.total = counts.pop("total")
         self.waiting = Counter(counts)
         if not self.common_settings.dryrun:
-            rules = ", ".join(f"{number} {rule}" for rule, number in counts.items())
+            from shapeline.workflow.messages import TARGETS
+
+            rules = ", ".join(f"{number} {rule}" for rule, number in counts.items() if rule not in TARGETS)
             self.write_line(f"{count_jobs(self.total)} to run: {rules}")
             threading.Thread(target=self.watch, daemon=True).start()
 
@@ -209,7 +211,8 @@ class LogHandler(LogHandlerBase):
             for experiment, items in sorted(experiments.items()):
                 counts = sorted(Counter(filter(None, items)).items())
                 names = ", ".join(f"{item} in {number} shards" if number > 1 else item for item, number in counts)
-                self.write_line("  " + ": ".join(filter(None, [experiment, names])))
+                if line := ": ".join(filter(None, [experiment, names])):
+                    self.write_line(f"  {line}")
         self.listed = {}
 
     def watch(self) -> None:

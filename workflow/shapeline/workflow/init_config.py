@@ -28,6 +28,7 @@ from shapeline.workflow.job_code import find_root
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 DEFAULT_LABEL = re.compile(r"label_\d+")
+IDENTIFIER = re.compile(r"(?!\d{4}-\d\d-\d\d)\S*[^\W\d_]\S*")  # a word with a letter, and no date
 MIN_PATCHES = 16  # features of an explained image
 
 
@@ -312,6 +313,7 @@ def _find_left_out(features) -> dict[str, str]:
     """Return columns that are no features with the reason; two or more remain, if there are as many."""
     empty = {name: "has no cells" for name in features if features[name].isna().all()}
     reasons = {name: "numbers the rows" for name in features if _is_counter(features[name])} | empty
+    reasons |= {name: "has another word in each row" for name in features if _is_identifier(features[name])}
     reasons = reasons if len(reasons) + 1 < features.shape[1] else empty
     return reasons if len(reasons) < features.shape[1] else {}
 
@@ -430,9 +432,9 @@ def _configure_images(path: Path, model: str | None, trained: Model | None, keys
 
     from shapeline.datasets import images
 
-    classes = sorted(folder for folder in path.iterdir() if folder.is_dir())
-    files = [file for folder in classes for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGE_SUFFIXES]
-    if len(classes) < 2 or not files:
+    files = [file for file in sorted(path.rglob("*/*")) if file.suffix.lower() in IMAGE_SUFFIXES]
+    classes = {file.parent.name for file in files}
+    if len(classes) < 2:
         texts = "write the texts into a CSV file with a column of texts and one of classes"
         fix = texts if any(path.glob("*/*.txt")) else "use one folder per class"
         raise ShapelineError(f"{path}: no .jpg or .png files in two or more folders; {fix}")
@@ -446,7 +448,7 @@ def _configure_images(path: Path, model: str | None, trained: Model | None, keys
     # A folder with some grey images is read as grey, because the run cannot add colours.
     grey, size = any(mode in images.GREY for mode in by_mode), [side, side]
     if trained:
-        trained.check("image", path, {folder.name.casefold() for folder in classes})
+        trained.check("image", path, {name.casefold() for name in classes})
         grey, size = (trained.sides[0] == 1, list(trained.sides[1:])) if trained.sides else (grey, size)
     for file in by_mode.values():
         with contextlib.suppress(images.Undecodable):
@@ -632,6 +634,13 @@ def _is_counter(values) -> bool:
     ):
         return False
     return bool((values.diff().iloc[1:] == 1).all())
+
+
+def _is_identifier(values) -> bool:
+    """Return whether each row of a column has another word, such as a customer's number; not numbers or dates."""
+    if len(values) <= MAX_CLASSES or not holds_texts(values) or values.isna().any() or not values.is_unique:
+        return False
+    return bool(values.str.fullmatch(IDENTIFIER).all())
 
 
 def _locate_path(path: Path) -> str:
