@@ -641,6 +641,7 @@ def test_an_onnx_file_determines_its_rows(shape, whole, what, told, tmp_path, de
             for action in ("run", "prune")
         ),
         *((["run", "--cores", cores], f"--cores: '{cores}' is no number of cores") for cores in ("0", "-1", "two")),
+        (["run", "--", "--reason"], "unrecognized arguments: --reason; its options: snakemake --help"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(words, message, capsys):

@@ -137,7 +137,10 @@ def _list_problems(path: Path) -> Iterator[str]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else "?"
-        yield f"line {line}: invalid YAML ({error.problem or error.context}); correct the line"
+        texts = [*path.read_text(encoding="utf-8").split("\n"), ""]
+        indents = mark and "\t" in texts[mark.line][: mark.column + 1]
+        fix = "indent by spaces, not by a tab" if indents else "correct this line or the one before"
+        yield f"line {line}: invalid YAML ({error.problem or error.context}); {fix}"
     except yaml.YAMLError as error:
         yield f"invalid YAML ({' '.join(str(error).split())}); correct it"
     else:

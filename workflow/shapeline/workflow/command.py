@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import errno
 import importlib
+import io
 import os
 import re
 import shlex
@@ -217,6 +218,7 @@ def _run(parsed: argparse.Namespace) -> int:
     folder, named = find_clone(), _find_configfiles(parsed)
     if parsed.cores != "all" and not re.fullmatch("0*[1-9][0-9]*", parsed.cores):
         raise ShapelineError(f"--cores: '{parsed.cores}' is no number of cores; give a number from 1, or all")
+    _check_options(parsed.options)
     words = ["snakemake", *parsed.targets, *parsed.options, "--cores", parsed.cores]
     if folder is None:  # the installed workflow makes its results here
         folder, installed = Path.cwd(), find_root()
@@ -230,6 +232,25 @@ def _run(parsed: argparse.Namespace) -> int:
     with _open_cache() as variables:
         environment = os.environ | variables
         return subprocess.run([sys.executable, "-m", *words], cwd=folder, env=environment, check=False).returncode
+
+
+def _check_options(options: list[str]) -> None:
+    """Raise ShapelineError for options that this release of Snakemake refuses below hundreds of lines of its help."""
+    if not options:
+        return
+    import snakemake.cli
+
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(output):
+            snakemake.cli.get_argument_parser().parse_args(options)
+    except SystemExit as ended:
+        if ended.code:
+            problem = output.getvalue().rpartition("error: ")[2].strip()
+            raise ShapelineError(
+                f"run: Snakemake {snakemake.__version__}: {problem}; its options: snakemake --help"
+            ) from None
+        raise
 
 
 @contextlib.contextmanager
