@@ -246,7 +246,7 @@ def test_networks_of_several_inputs_are_one_line(keras):
         "zero",
     )
     assert function.scores.shape == (4, 5)
-    with pytest.raises(ShapelineError, match="side by side in one array, split by a function"):
+    with pytest.raises(ShapelineError, match="side by side in one array that a function splits"):
         shapeline.explain(lambda rows: rows, [np.ones((4, 3)), np.ones((4, 2))], "occlusion")
 
 

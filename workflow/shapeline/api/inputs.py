@@ -216,8 +216,11 @@ def _unwrap(what: str, given: object) -> Any:
         array = np.asarray(given)
     except (TypeError, ValueError) as error:  # of rows of several shapes, or of an object that is no array
         parts = isinstance(given, Iterable) and all(hasattr(each, "shape") for each in given)
-        remedy = "put the inputs of a model side by side in one array, split by a function," if parts else "give rows"
-        raise ShapelineError(f"explain: {what}: {error}; {remedy} of one shape, texts, or a data frame") from error
+        remedy = "give rows of one shape, texts, or a data frame"
+        if parts:
+            remedy = "pad inputs to one shape, or put several inputs of a model side by side in one array that a "
+            remedy += "function splits"
+        raise ShapelineError(f"explain: {what}: {error}; {remedy}") from error
     if not array.ndim:  # of a loader, a Pool or a DMatrix
         named = isinstance(given, str | np.str_) and what == "background"
         remedy = f", or reference={str(given)!r} for a baseline by its name" * named
