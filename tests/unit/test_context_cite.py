@@ -1,5 +1,7 @@
 """ContextCite's estimator against a lasso by scikit-learn's own pipeline, and the measures of prompt scores by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from sklearn.linear_model import Lasso
@@ -75,6 +77,9 @@ def test_measures_by_hand(found):
     assert estimates.measure_citation(found.scores, [0, 1]) == (1, 1)
     assert estimates.measure_citation(found.scores, [0], k=4) == (pytest.approx(1 / 3), 1)
     assert estimates.measure_citation([0, 0, 0, 0], [1]) == (0, 0)
+    equal = SimpleNamespace(game=game, totals=np.zeros(4), value="sum")
+    for name in ("deletion_auc", "insertion_auc", "top_k_drop"):  # not always in the order of the prompt
+        assert len({estimates.measure(equal, seed=seed)[name] for seed in range(9)}) > 1
 
 
 def test_datamodeling_score_is_the_rank_correlation(found):

@@ -24,6 +24,7 @@ from shapeline.hierarchy import exploration, methods
 from shapeline.methods.external import sample
 from shapeline.methods.settings import MethodSettings
 from shapeline.metrics.error import correlate, match_scale
+from shapeline.scores import rank_features
 
 Values = Callable[[np.ndarray], np.ndarray]  # of coalitions (K, d), (K,)
 LEVELS = ("sentence", "passage")  # by decreasing depth; borders between messages are above both
@@ -400,11 +401,12 @@ def measure(
     game, scores = explanation.game, explanation.totals
     unit = 1.0 if explanation.value != "mean" else 1 / max(np.sum(game.signs > 0), 1)
     steps = np.linspace(0, 1, game.d + 1)
-    deletion, insertion = (compute_curve(game, scores, kind) for kind in ("deletion", "insertion"))
+    falling = -rank_features(np.asarray(scores)[None], [0], seed)[0]  # equal scores in random order, not the prompt's
+    deletion, insertion = (compute_curve(game, falling, kind) for kind in ("deletion", "insertion"))
     result = {
         "deletion_auc": unit * float(np.trapezoid(deletion - deletion[0], steps)),
         "insertion_auc": unit * float(np.trapezoid(insertion - insertion[-1], steps)),
-        "top_k_drop": unit * top_k_drop(game, scores, min(3, game.d)),
+        "top_k_drop": unit * top_k_drop(game, falling, min(3, game.d)),
         "datamodeling": datamodeling_score(game, scores, 32, seed),
     }
     if exact is not None:
