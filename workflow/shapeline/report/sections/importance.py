@@ -159,7 +159,7 @@ def _tabulate_groups(names: Sequence[str], scores: np.ndarray, found: Mapping[st
         {
             "feature": feature,
             **{
-                f"{name} ({number(sizes[name].sum())})": interval({"mean": mean[k], "low": low[k], "high": high[k]})
+                f"{name} (n = {number(sizes[name].sum())})": interval({"mean": mean[k], "low": low[k], "high": high[k]})
                 for name, (mean, low, high) in means.items()
             },
         }
@@ -197,12 +197,12 @@ def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
         result = mean_map(results, images, (sizes, scores)[row], indices)
         return score_maps.map_tile(result, np.arange(math.prod(shape)).reshape(shape))
 
-    titles = {f"{group}, {number(mask.sum())}": group for group, mask in every.items() if group != "all"}
-    count = f"all, {number(len(rows))}"
+    titles = {f"{group} (n = {number(mask.sum())})": group for group, mask in every.items() if group != "all"}
+    count = f"all (n = {number(len(rows))})"
     yield figure(
         score_maps.image_grid(names, list(titles), lambda row, title: tile(row, titles.get(title)), first=count),
         f"Mean maps by {entry}: all instances, classes, correct and wrong predictions",
-        f"Above: the number of instances. {signs('the class')}; each map has its own scale, below it.",
+        f"n: number of instances. {signs('the class')}; each map has its own scale, below it.",
         vector=False,
     )
 
