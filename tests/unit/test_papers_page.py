@@ -105,7 +105,8 @@ def sections() -> set[str]:
             found |= set(re.findall(r"^##+ (.+)$", "".join(cell["source"]), re.M))
     for folder in ("report", "papers"):
         for file in (ROOT / "workflow/shapeline" / folder).rglob("*.py"):
-            found |= set(re.findall(r'(?:heading|part)\(\s*"([^"]+)"', file.read_text()))
+            headings = re.findall(r'(?:heading|part)\(\s*f?"([^"]+)"', file.read_text())
+            found |= {text.replace("{things}", "images") for text in headings}
     return found
 
 
