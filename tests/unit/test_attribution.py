@@ -127,7 +127,7 @@ def test_predicted_class_is_the_default_target_and_random_is_seeded_by_instance(
         ({"method": "lime", "rige": 1.0}, "lime: there is no parameter 'rige'. Did you mean 'ridge'"),
         ({"backgroud": X}, "no parameter 'backgroud'. Did you mean 'background'"),
         ({"evaluation": 9}, "no parameter 'evaluation'. Did you mean 'evaluations'"),
-        ({"features": [0, 1]}, "features is a list; give a kind, or groups as name -> columns"),
+        ({"features": [0, 1]}, "give one per column, or groups as name -> columns"),
         ({"nsamples": 9}, "no parameter 'nsamples'. Did you mean 'evaluations'"),
         ({"max_order": 2}, "no parameter 'max_order'. Did you mean 'method'"),
         ({"baselines": 2}, "no parameter 'baselines'. Did you mean 'reference'"),

@@ -856,7 +856,7 @@ def test_labels_of_cells_are_features(axis):
             known = np.unique(numbers[numbers >= 0])
             expected = [(image * weights)[numbers == number].sum() for number in known]
             np.testing.assert_allclose(scores_of_one[: len(known)], expected, atol=1e-6)
-    with pytest.raises(ShapelineError, match=r"\(9, 5, 5\) do not fit inputs of shape \(.*; give one of each cell, or"):
+    with pytest.raises(ShapelineError, match=r"\(9, 5, 5\) do not fit inputs of shape \(.*; give one per pixel"):
         explain(np.zeros((9, 5, 5), int))
     with pytest.raises(ShapelineError, match=r"cells hold -1 to 4 \(int64\) and the shape \(3,\) has features 0 to 2"):
         Features("superpixel", (3,), of_cells)

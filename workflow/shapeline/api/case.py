@@ -47,6 +47,7 @@ from shapeline.seeds import seed_of
 MAX_ROWS = 100  # of a background; larger ones are sampled
 MAX_PIXELS = 1024  # of images whose features are pixels; the features of larger ones are patches
 PATCHES = 16  # along the longer side
+LABELLED = {"table": "give one per column, or groups as name -> columns", "image": "give one per pixel"}
 _BACKENDS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
@@ -321,7 +322,7 @@ def _group_by_labels(labels: np.ndarray, given: Inputs) -> list[tuple[Features, 
     is_ambiguous = len(fitting) > 1 and shape[0] > 1  # as many inputs as channels
     if not fitting or is_ambiguous or given.kind == "text":
         problem = "may be of channels or of inputs" if is_ambiguous else "do not fit inputs"
-        remedy = f"give shape {(n, *own)}" if is_ambiguous else "give one of each cell, or of each pixel"
+        remedy = f"give shape {(n, *own)}" if is_ambiguous else LABELLED.get(given.kind, "give one per cell")
         raise ShapelineError(f"explain: features: labels of shape {labels.shape} {problem} of shape {own}; {remedy}")
     each = np.broadcast_to(labels.reshape(-1, *fitting[0]), (n, *fitting[0]))
     groups: dict[bytes, tuple[Features, list[int]]] = {}

@@ -26,11 +26,11 @@ NAN = "nan"  # of attrs: its columns of objects whose missing cells are NaN
 
 def is_series(card: dict) -> bool:
     """Return whether inputs are time series, (time, channels) or (channels, time): too narrow for grey images, or with
-    names of channels."""
+    names of channels; small squares are images."""
     if card.get("kind") != "image" or card.get("has_channels", True):
         return False
     shortest, longest = sorted(card["input_shape"][-2:])
-    return bool(card.get("feature_names")) or shortest < 8 or longest > 4 * shortest
+    return bool(card.get("feature_names")) or shortest < min(8, longest) or longest > 4 * shortest
 
 
 def check_channels(where: str, names: Iterable, sides: tuple[int, ...]) -> list[str]:
