@@ -163,6 +163,21 @@ def test_jobs_that_write_and_merge_at_the_same_time_lose_nothing(tmp_path):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
+def test_reading_all_rows_finds_those_merged_meanwhile(tmp_path):
+    class Merged(Table):
+        """A job merges the segments after this reader has listed them."""
+
+        def _list_addresses(self, path):
+            if len(list(tmp_path.glob("*"))) > 1:
+                writer = Table(tmp_path, ROWS)
+                writer._merge(writer._glob())
+            return super()._list_addresses(path)
+
+    keep(tmp_path, "a")
+    keep(tmp_path, "b")
+    check(Merged(tmp_path, ROWS).read_all(), "a", "b")
+
+
 def _die_before_the_name(folder: str) -> None:
     os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
     with Table(folder, ROWS) as table:

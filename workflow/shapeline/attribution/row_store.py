@@ -90,7 +90,10 @@ class Table:
 
     def read_all(self) -> pd.DataFrame:
         """Return all rows."""
-        return self.read(set().union(*map(self._list_addresses, self._glob())))
+        addresses, segments = set(), None
+        while segments != (segments := self._glob()):  # again where a job has merged some meanwhile
+            addresses.update(*map(self._list_addresses, segments))
+        return self.read(addresses)
 
     def append(self, rows: pd.DataFrame) -> None:
         """Store rows, which have a column `address`; rows of fast chunks are written together."""
