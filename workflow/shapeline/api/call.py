@@ -328,14 +328,16 @@ def _read_attribute(game: object, name: str) -> object:
 
 def _check_method(settings: dict, n: int, evaluations: int | None) -> None:
     """Raise ShapelineError for a method that needs more than values of coalitions, or more evaluations."""
-    method = settings["method"]
-    if not METHODS[method].is_design:
+    name, method = settings["method"], METHODS[settings["method"]]
+    if not method.is_design:
         able = ", ".join(name for name, one in METHODS.items() if one.is_design)
-        raise ShapelineError(f"{WHERE}: {method} needs a model and its inputs; use one of {able}")
-    least = METHODS[method].count_least(parse(settings).arguments, n) + METHODS[method].omitted_ends
-    if evaluations and evaluations < (least := min(least, 2 ** min(n, 62))):
+        raise ShapelineError(f"{WHERE}: {name} needs a model and its inputs; use one of {able}")
+    if not evaluations:
+        return
+    least = min(method.count_least(parse(settings).arguments, n) + method.omitted_ends, 2 ** min(n, 62))
+    if evaluations < least:
         raise ShapelineError(
-            f"{WHERE}: evaluations is {evaluations} and {method} needs {least} for {n} players; raise it"
+            f"{WHERE}: evaluations is {evaluations} and {name} needs {least} for {n} players; raise it"
         )
 
 

@@ -315,8 +315,7 @@ def _read_labels(given: object) -> np.ndarray | None:
 def _group_by_labels(labels: np.ndarray, given: Inputs) -> list[tuple[Features, np.ndarray]]:
     """Return features of equal labels: of a cell or pixel, for all inputs or for each; negative ones are not masked."""
     n, shape, own = len(given.inputs), given.inputs.shape[1:], given.shown.shape[1:]
-    moved = given.layout is not None and labels.shape[-len(own) :] == own != shape  # in the user's order of axes
-    if moved:
+    if given.layout is not None and labels.shape[-len(own) :] == own != shape:  # in the user's order of axes
         labels = given.layout.inward(labels.reshape(-1, *own))
     fitting = [one for one in (shape, shape[1:]) if one and labels.shape in (one, (1, *one), (n, *one))]
     is_ambiguous = len(fitting) > 1 and shape[0] > 1  # as many inputs as channels

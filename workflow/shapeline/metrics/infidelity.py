@@ -39,6 +39,7 @@ def measure(
         part = rows.iloc[positions].reset_index(drop=True)
         part_game = game.having(features=features)
         lost, predicted = np.zeros((2, len(part), samples))
+        own_scores = scores.matrix(part)[:, :, None]
         for start in range(0, len(part), CHUNK_SIZE):
             chosen = slice(start, start + CHUNK_SIZE)
             instances = part["instance"].to_numpy()[chosen]
@@ -47,7 +48,7 @@ def measure(
             with locate(instances):
                 values = part_game.values(inputs[positions[chosen]], masks, part["target"].to_numpy()[chosen])
             lost[chosen] = values[:, :1] - values[:, 1:]
-            predicted[chosen] = (removed @ scores.matrix(part)[chosen, :, None])[..., 0]
+            predicted[chosen] = (removed @ own_scores[chosen])[..., 0]
             if progress:
                 progress(done + min(start + CHUNK_SIZE, len(part)), (done + len(part)) * (samples + 1))
         done += len(part)

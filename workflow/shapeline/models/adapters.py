@@ -138,9 +138,7 @@ def _find_refusal(estimator: Any, kind: str) -> tuple[str, str] | None:
     """Return why an estimator, or its method of this name, cannot be explained, and the alternative; None if it can."""
     name, classes = type(estimator).__name__, find_classes(estimator)
     module = type(estimator).__module__.partition(".")[0]
-    if getattr(estimator, "refit", True) is False and not hasattr(
-        estimator, "predict"
-    ):  # of a search, which then has no model of its own
+    if getattr(estimator, "refit", True) is False and not hasattr(estimator, "predict"):  # a search without a model
         return "has refit=False and so no fitted model", "it with refit=True"
     if module == "xgboost" and name == "Booster":
         call = "lambda rows: model.predict(xgboost.DMatrix(rows)), of a regression with value='prediction'"

@@ -302,12 +302,12 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
         return probabilities
     least, most = returned.min(), returned.max()
     if least < -ROUNDING or most > 1 + ROUNDING:
-        remedy = "give a function of rows with value='prediction', and a torch module itself instead of a function"
+        remedy = "for other numbers give a function of rows with value='prediction', and a torch module itself instead "
+        remedy += "of a function"
         if returned.ndim == 2 and (abs(np.exp(returned.clip(max=1)).sum(1) - 1) <= SUM_TOLERANCE).all():
             remedy = "return numpy.exp of these log-probabilities"
         raise ShapelineError(
-            f"model '{name}': gave values from {least:.3g} to {most:.3g}, and probabilities are from 0 to 1; "
-            f"{'' if remedy.startswith('return') else 'for other numbers '}{remedy}"
+            f"model '{name}': gave values from {least:.3g} to {most:.3g}, and probabilities are from 0 to 1; {remedy}"
         )
     probabilities = probabilities.clip(min=0) if least < 0 or most > 1 else probabilities
     sums = probabilities @ np.ones(probabilities.shape[1])  # a third of the time of a sum over few columns

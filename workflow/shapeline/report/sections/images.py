@@ -374,13 +374,13 @@ def _list_inputs(results: Results, rows: pd.DataFrame):
     if kind == "text":
         return
     inputs = results.read_inputs(rows)
-    shown = score_maps.scale_series(inputs, results.dataset_card)
-    for one, picture in zip(inputs, shown, strict=True):
+    scaled = score_maps.scale_series(inputs, results.dataset_card)
+    for one, shown in zip(inputs, scaled, strict=True):
         features = results.features_of(one)
         if kind == "table":
             yield {"values": feature_values(one, features, results.dataset_card)}
         else:
-            image = to_data_uri(colour_image(picture, choose_tone(results.dataset_card)))
+            image = to_data_uri(colour_image(shown, choose_tone(results.dataset_card)))
             yield {"image": image} | ({"cells": features.cells[0]} if results.features is None else {})
 
 
