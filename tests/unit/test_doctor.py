@@ -207,6 +207,26 @@ def test_a_requested_gpu_that_is_missing(place, default, monkeypatch):
     assert told(default)[1] == []
 
 
+def test_experiments_of_long_jobs_and_of_models_of_unknown_speed_use_a_gpu(default, paper):
+    paper["run"] = ["cifar10dh"]
+    short, long = validation.load(default), validation.load(paper)
+    assert messages.uses_gpu(short, "digits") is messages.trains_on_gpu(short, "digits_cnn") is False
+    assert messages.uses_gpu(long, "cifar10dh") is messages.trains_on_gpu(long, "cifar_cnn") is True
+    assert list(messages.list_gpu_lines(short, ["digits", "cancer"], None, 2)) == [
+        "short jobs run on the CPU, where they end sooner (device: cuda: on a GPU): cancer, digits"
+    ]
+    assert list(messages.list_gpu_lines(long, ["cifar10dh"], None, 2)) == [
+        "jobs that wait for a GPU hold cores; --resources gpu=2 starts them when one is free"
+    ]
+    for device, expected in (("cpu", False), ("cuda", True)):
+        forced = validation.load({**default, "device": device})
+        assert messages.uses_gpu(forced, "digits") is messages.trains_on_gpu(forced, "digits_cnn") is expected
+    network = short.models["digits_cnn"]
+    for source, expected in (("net.onnx", False), ("trees.skops", False), ("own.py:build", True)):
+        short.models["digits_cnn"] = network.model_copy(update={"architecture": None, "source": source})
+        assert messages.uses_gpu(short, "digits") is expected
+
+
 def test_a_time_limit_below_the_estimate(place, default):
     default["experiments"]["digits"]["time_limit"] = 0.1  # of 2^16 coalitions
     assert told(default)[1] == [

@@ -23,7 +23,11 @@ rule select_instances:
         framework=lambda w: job_code.list_libraries(
             CONFIG, CONFIG.experiments[w.experiment].model
         ),
-        gpu=lambda w: GPU if CONFIG.experiments[w.experiment].has_no_data else 0,
+        gpu=lambda w: (
+            count_gpus(w.experiment)
+            if CONFIG.experiments[w.experiment].has_no_data
+            else 0
+        ),
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=lambda w: (
             CONFIG.device if CONFIG.experiments[w.experiment].has_no_data else "auto"
@@ -59,7 +63,7 @@ rule evaluate_game:
         "../../envs/torch.yaml"
     threads: 1
     resources:
-        gpu=GPU,
+        gpu=lambda w: count_gpus(w.experiment),
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
         on_error=lambda w: CONFIG.experiments[w.experiment].on_error,
@@ -92,7 +96,7 @@ rule attribute:
         )
     threads: 1
     resources:
-        gpu=GPU,
+        gpu=lambda w: count_gpus(w.experiment),
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
         framework=lambda w: job_code.list_libraries(

@@ -1,5 +1,6 @@
 # Read the configuration once; shapeline/workflow derives from it all that the rules need.
 import os
+from functools import cache
 
 from shapeline.files import trim_folders
 from shapeline.metrics.registry import METRICS
@@ -10,7 +11,6 @@ job_environment.prepare_process(workflow.is_main_process)
 CONFIG = command.read_config(config, workflow)
 RULES_FOLDER = workflow.current_basedir
 RESULTS = CONFIG.results
-GPU = 0 if CONFIG.device == "cpu" else 1
 # Rows that later jobs reuse, independent of the files of this run.
 STORE = f"{RESULTS}/.rows" if CONFIG.row_store_gb else ""
 asked_gpus = workflow.global_resources.get("gpu").value
@@ -46,6 +46,12 @@ onsuccess:
 
 onerror:
     trim_folders(f"{RESULTS}/.rows", CONFIG.row_store_gb * 1e9)
+
+
+@cache
+def count_gpus(experiment):
+    """Return the GPUs of each job that evaluates an experiment's model, 0 or 1."""
+    return int(messages.uses_gpu(CONFIG, experiment))
 
 
 def all_scores(experiment):

@@ -21,7 +21,7 @@ rule measure:
         )
     threads: 1
     resources:
-        gpu=GPU,
+        gpu=lambda w: count_gpus(w.experiment),
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
         framework=lambda w: job_code.list_libraries(

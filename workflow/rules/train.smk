@@ -34,7 +34,9 @@ rule train_model:
         lambda w: job_code.choose_environment(CONFIG, runs.split_training(w.model)[0])
     threads: 1  # the number of threads changes the weights
     resources:
-        gpu=GPU,
+        gpu=lambda w: int(
+            messages.trains_on_gpu(CONFIG, runs.split_training(w.model)[0])
+        ),
         jobs_per_gpu=CONFIG.jobs_per_gpu,
         device=CONFIG.device,
         framework=lambda w: job_code.list_libraries(

@@ -306,7 +306,9 @@ class Config(Strict):
         0, description="Samples per instance of the page that measures estimators on stored games; 0: no such page."
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="auto: a free GPU, else the CPU; cuda: a missing GPU is an error."
+        "auto",
+        description="auto: a GPU for models of unknown speed and for jobs of more than about a minute on one core, else"
+        " the CPU; cuda: a GPU for every job that evaluates or trains a model, and an error where none is visible.",
     )
     jobs_per_gpu: Positive = Field(1, description="Jobs that share a GPU; --resources gpu still counts GPUs.")
     shards: Literal["auto"] | Positive = Field("auto", description="Score files per method, each with its own job.")

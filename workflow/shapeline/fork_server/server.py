@@ -77,6 +77,7 @@ def launch(folder: str, with_package: bool = False, program: str = __file__, **o
     from shapeline.datasets.folders import OFFLINE
 
     settings = {"MPLBACKEND": "agg", "TF_CPP_MIN_LOG_LEVEL": "3"}  # TensorFlow reads the second during its import
+    settings["CUDA_VISIBLE_DEVICES"] = ""  # a job for a GPU imports its framework itself
     settings |= OFFLINE | {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options

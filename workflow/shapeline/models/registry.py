@@ -25,6 +25,7 @@ READY = {
 FRAMEWORKS = {kind: framework for kind, (framework, _) in READY.items()}
 READERS = {kind: f"shapeline.models.{module}" for kind, (_, module) in READY.items()}
 ESTIMATORS = (".skops", *BOOSTED)  # what tree_shap can look into
+CPU_KINDS = (".onnx", *ESTIMATORS)  # which no GPU evaluates
 
 
 class Training(Strict):

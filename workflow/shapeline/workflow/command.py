@@ -87,19 +87,21 @@ def read_config(raw: dict, workflow: Any) -> Config:
 def start_run(config: Config, workflow: Any, gpus: int) -> str:
     """Check frameworks, show what a user should know, and return a prefix of the jobs' shell commands, or ''."""
     needed = list(workflow.dag.needrun_jobs())
+    experiments = {job.wildcards.get("experiment") for job in needed} - {None}
     visible = config.device != "cpu" and job_environment.list_visible_devices()
     try:
         if not workflow.deployment_settings.deployment_method:  # otherwise each rule has its own environment
-            check_frameworks(config, {job.wildcards.get("experiment") for job in needed})
+            check_frameworks(config, experiments)
     except ShapelineError as error:
         sys.exit(f"{error}")
     lines = [*runs.list_unavailable(config), *messages.list_memory_warnings(config)]
     lines += messages.list_version_lines(config)
     if gpus and config.device != "cpu" and not visible:
         lines.append("No GPU is visible on this machine: running on the CPU.")
+    if workflow.local_exec and visible:
+        lines += messages.list_gpu_lines(config, experiments, gpus, len(visible))
     messages.show(lines)
-    # A job that uses a GPU hides the others before it imports its libraries, so that no server can import them.
-    return fork_server.start(len(needed)) if workflow.local_exec and not visible else ""
+    return fork_server.start(len(needed)) if workflow.local_exec else ""
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -105,6 +105,8 @@ def report_devices(config: Config) -> Iterator[tuple[str, str]]:
         sees = subprocess.run([sys.executable, "-c", SEES[framework]], capture_output=True, text=True).stdout.strip()
         problem = f"device: cuda, but this build of {framework} sees no GPU" if required and sees in ("", "0") else ""
         yield f"{framework} sees {sees or 'no'} GPU(s)", problem
+    for line in messages.list_gpu_lines(config, config.run, len(visible), len(visible)):
+        yield line, ""
 
 
 def report_data(config: Config) -> Iterator[tuple[str, str]]:

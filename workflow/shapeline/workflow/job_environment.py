@@ -34,7 +34,9 @@ CLEAR = "\r\033[K"  # clears the terminal's line
 
 def start(snakemake, libraries: str = "") -> str:
     """Set up log, errors and parent watch for a script; return the device; libraries: of the fork server."""
-    fork_server.send(libraries or (snakemake.resources.get("framework", "") if snakemake.input.get("weights") else ""))
+    resources = snakemake.resources
+    if not (resources.get("gpu") and list_visible_devices()):  # a server that has imported a framework sees no GPU
+        fork_server.send(libraries or (resources.get("framework", "") if snakemake.input.get("weights") else ""))
     path = Path(snakemake.log[0])
     path.parent.mkdir(parents=True, exist_ok=True)
     name = " ".join([snakemake.rule, *filter(None, map(str, snakemake.wildcards))])
@@ -75,7 +77,6 @@ def start(snakemake, libraries: str = "") -> str:
     # Snakemake sets OMP_NUM_THREADS; TensorFlow reads these, and writes to the terminal unless its level is set.
     os.environ |= {f"TF_NUM_{kind}OP_THREADS": str(snakemake.threads) for kind in ("INTRA", "INTER")}
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    resources = snakemake.resources
     required = resources.get("device") == "cuda"
     device = acquire_device(int(resources.get("gpu", 0)), required, int(resources.get("jobs_per_gpu", 1)))
     return check_device(resources.get("framework", "torch"), required) if device == "cuda" else device

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shapeline.config import derived
-from shapeline.config.types import Config, Experiment
+from shapeline.config.types import Config, Experiment, Model
 from shapeline.datasets import checks, registry
 from shapeline.datasets.registry import SOURCES, WEIGHTS, RemoteFile
 from shapeline.designs.design import MAX_D
@@ -22,7 +22,7 @@ from shapeline.errors import ShapelineError
 from shapeline.files import format_bytes, read_document
 from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
-from shapeline.models.registry import ARCHITECTURES, find_kind
+from shapeline.models.registry import ARCHITECTURES, CPU_KINDS, find_kind
 from shapeline.models.training import get_settings
 from shapeline.versions import find_differences
 from shapeline.workflow import job_code, runs
@@ -32,6 +32,9 @@ BACKWARD = 3  # time of a gradient, or of a training step, in evaluations
 POINTS_PER_SECOND = 3e8  # labelled points x columns that a core processes per second
 JOB_SECONDS = {"torch": 1.0, "tensorflow": 1.5}  # start of a job by fork_server/server.py, and its data
 REPORT_SECONDS = 12.0
+MIN_GPU_SECONDS = (
+    60.0  # of one core: shorter jobs end sooner on the cores than one after another on a GPU, 7 s each to start
+)
 MIN_STATED_BYTES = 1e9  # smaller designs of a job are not reported
 READOUT_COPIES = 2.3  # peak memory of a dense readout, relative to its size, measured at d = 2,500 and 4d
 DEFAULT_FEATURES = 100  # assumed number of features before the data are prepared
@@ -40,10 +43,12 @@ MODEL_BYTES, REPORT_BYTES = 50e6, 6e6
 
 @dataclass(frozen=True)
 class Cost:
-    """Rows that an experiment's model predicts, also for metrics, seconds of one core, and the slowest method."""
+    """Rows that an experiment's model predicts, also for metrics, seconds of one core, those of the mean job without
+    its start, and the slowest method."""
 
     rows: float
     seconds: float
+    job_seconds: float
     slowest: str
     slowest_seconds: float
 
@@ -55,11 +60,11 @@ def estimate_experiment(config: Config, name: str, rate: float | None = None) ->
     model = config.models.get(experiment.model)
     start = JOB_SECONDS[job_code.find_job_framework(config, experiment.model)]
     speed = rate or (estimate_rate(config, experiment.model, experiment.dataset) if model else 1.0)
-    rows_total, seconds_total = 0.0, REPORT_SECONDS + start  # select_instances
+    rows_total, work = 0.0, 0.0
     slowest, slowest_seconds = "", 0.0
     additional = sum(getattr(experiment.metrics, metric).explanations() for metric in runs.list_metrics(config, name))
-    shares, jobs_per_shard = count_models(config, name), 2 if runs.list_variants(config, name) else 1
-    for entry in runs.list_entries(config, name):
+    shares, entries = count_models(config, name), runs.list_entries(config, name)
+    for entry in entries:
         _, rows = estimate_instance(config, name, entry)
         seconds = rows / speed + _estimate_points(config, name, entry)
         if seconds > slowest_seconds:
@@ -68,10 +73,47 @@ def estimate_experiment(config: Config, name: str, rate: float | None = None) ->
         explanations = count * shares * (experiment.repeats if sampled else 1)
         explanations += count * additional
         rows_total += explanations * rows
-        seconds_total += explanations * seconds + jobs_per_shard * runs.shards(config, name) * start
+        work += explanations * seconds
     measured = estimate_metrics(config, name) * count * len(experiment.methods) * experiment.repeats if model else 0.0
-    jobs = len(runs.list_measured_files(config, name)) + 1
-    return Cost(rows_total + measured, seconds_total + measured / speed + jobs * start, slowest, slowest_seconds)
+    work += measured / speed
+    jobs = len(entries) * runs.shards(config, name) * (2 if runs.list_variants(config, name) else 1)
+    jobs += len(runs.list_measured_files(config, name)) + 1
+    seconds = REPORT_SECONDS + start + work + jobs * start  # one start is that of select_instances
+    return Cost(rows_total + measured, seconds, work / jobs, slowest, slowest_seconds)
+
+
+def uses_gpu(config: Config, name: str) -> bool:
+    """Return whether the jobs of an experiment that evaluate its model ask for a GPU.
+
+    All of them or none, so that the seconds of methods are comparable.
+    """
+    experiment = config.experiments[name]
+    if config.device != "auto" or experiment.has_no_data:
+        return config.device != "cpu"
+    return _gains_from_gpu(config.models.get(experiment.model), estimate_experiment(config, name).job_seconds)
+
+
+def trains_on_gpu(config: Config, model: str) -> bool:
+    """Return whether the training of a model asks for a GPU."""
+    if config.device != "auto":
+        return config.device == "cuda"
+    return _gains_from_gpu(config.models[model], estimate_training(config, model))
+
+
+def list_gpu_lines(config: Config, names: Collection[str], asked: int | None, visible: int) -> Iterator[str]:
+    """Yield a line on experiments that leave the visible GPUs unused, and one where no number of GPUs is given."""
+    models = {name: config.models.get(config.experiments[name].model) for name in sorted(names)}
+    unused = [name for name, model in models.items() if model and model.architecture and not uses_gpu(config, name)]
+    if unused:
+        yield f"short jobs run on the CPU, where they end sooner (device: cuda: on a GPU): {', '.join(unused)}"
+    if not asked and any(uses_gpu(config, name) for name in names):
+        yield f"jobs that wait for a GPU hold cores; --resources gpu={visible} starts them when one is free"
+
+
+def _gains_from_gpu(model: Model | None, seconds: float) -> bool:
+    if model and find_kind(model.source, model.framework) in CPU_KINDS:
+        return False
+    return seconds > MIN_GPU_SECONDS or (model is not None and model.architecture is None)  # whose speed is unknown
 
 
 def count_explanations(config: Config, name: str) -> int:
