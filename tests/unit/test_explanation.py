@@ -363,7 +363,7 @@ def test_instances_and_features_are_picked(explained):
         ),
         *(
             (lambda e, key=key: e[0, key], f"explanation: features: {key!r} selects none of 5; give positions below 5")
-            for key in (9, 1.5, None, [1.5])
+            for key in (9, 1.5, None, [1.5], [])
         ),
         (lambda e: e[1, 2, 3], "3 indices; give instances and features"),
         (lambda e: e.save(None), "a NoneType is no path"),
@@ -413,8 +413,9 @@ def test_rows_of_a_multiple_index_and_signs_that_do_not_print():
 def test_no_instances_and_no_classes(explained, tmp_path):
     none = explained[[]]
     assert len(none.to_frame()) == 0 and "of 0 instances" in repr(none)
-    with pytest.raises(ShapelineError, match="there are no instances, so there is no mean"):
-        none.summary()
+    for refused in (none.summary, none.plot):
+        with pytest.raises(ShapelineError, match="there are no instances, so there is no mean"):
+            refused()
     with pytest.raises(ShapelineError, match="there is no such file"):
         shapeline.Explanation.load(tmp_path / "none.parquet")
     none.save(tmp_path / "none.parquet")

@@ -152,9 +152,11 @@ def test_an_edit_of_the_script_is_an_edit_of_the_pages_with_an_explorer(root, mo
 def test_the_explorer_of_an_experiment_has_its_files_scores(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     results = experiment.load(**build(Path(kind), kind, ("exact", "saliency", "random"), n=6))
+    results.entries["random"] = {"method": "mim"}
     stored = content(sections.explorer(results, ["saliency"]).data)
     assert [method["name"] for method in stored["methods"]] == ["exact", "saliency", "random"]
     assert stored["methods"][1]["note"].startswith("1 evaluation,")
+    assert [method["note"].endswith("for the true class") for method in stored["methods"]] == [False, False, True]
     assert stored["chosen"] == [1] and stored["kind"] == kind
     facts = pd.read_parquet(Path(kind, results.root.split("/")[-1], "instances.parquet")).set_index("instance")
     for one, scores in zip(stored["instances"], stored["scores"], strict=True):

@@ -54,21 +54,24 @@ def test_scores_without_a_scale_take_that_of_the_truth():
 
 
 @pytest.mark.parametrize(
-    ("method", "value", "comparable"),
+    ("reference", "method", "value", "comparable"),
     [
-        ("kernel_shap", "probability", True),
-        ("integrated_gradients", "probability", False),
-        ("integrated_gradients", "log_probability", True),
-        ("integrated_gradients", "prediction", True),
-        ("saliency", "log_probability", False),
-        ("grad_cam", "log_probability", False),
-        ("random", "probability", True),
-        ("external", "probability", True),
+        ("shapley", "kernel_shap", "probability", True),
+        ("shapley", "integrated_gradients", "probability", False),
+        ("shapley", "integrated_gradients", "log_probability", True),
+        ("shapley", "integrated_gradients", "prediction", True),
+        ("shapley", "saliency", "log_probability", False),
+        ("shapley", "grad_cam", "log_probability", False),
+        ("shapley", "random", "probability", True),
+        ("shapley", "external", "probability", True),
+        ("shapley", "counterfactual", "probability", False),
+        ("external", "kernel_shap", "probability", True),
+        ("mim", "parzen", None, False),
     ],
 )
-def test_scores_in_another_unit_than_the_exact_ones_have_no_rmse(method, value, comparable, tmp_path):
+def test_scores_in_another_unit_than_the_exact_ones_have_no_rmse(reference, method, value, comparable, tmp_path):
     files = {}
-    for entry, name in {"exact": "shapley", "other": method}.items():
+    for entry, name in {"exact": reference, "other": method}.items():
         (tmp_path / entry).mkdir()
         files[entry] = str(tmp_path / entry / "0-of-1.parquet")
         told = {"settings": {"method": {"method": name}, "value": value, "seed": 0}}

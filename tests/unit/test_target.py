@@ -136,3 +136,5 @@ def test_a_page_states_the_explained_class():
     assert experiment.describe_explained_class(results) == "the true class"
     results.settings = {}
     assert experiment.describe_explained_class(results) == "the predicted class"
+    results.model_card = None
+    assert experiment.describe_explained_class(results) == "the instance's own class"

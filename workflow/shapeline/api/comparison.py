@@ -255,7 +255,7 @@ def _find_other_units(found: Mapping[str, Explanation], exact: Explanation | Non
     return {
         entry: formatting.name_unit(each)
         for entry, each in found.items()
-        if METHODS[formatting.name_of(each)].differs_in_unit(reference, value)
+        if error.differ_in_unit(METHODS[formatting.name_of(each)], reference, value)
     }
 
 

@@ -381,7 +381,7 @@ def _find_positions(what: str, count: int, key: Any) -> np.ndarray:
     """Return the positions (n,) that an index selects. Raises ShapelineError where it selects none of them."""
     try:
         indices = np.atleast_1d(np.arange(count)[key])
-        if key is not None and indices.ndim == 1:
+        if key is not None and indices.ndim == 1 and (len(indices) or what == "instance"):
             return indices
     except (IndexError, TypeError, ValueError):
         pass

@@ -157,7 +157,7 @@ def _choose_kind(explanation) -> str:
         return "words"
     if len(explanation) == 1:
         return "bar"
-    if not explanation._shares_names():
+    if len(explanation) and not explanation._shares_names():
         raise ShapelineError("plot: instances have different features; select one, as in e[3].plot()")
     return "beeswarm"
 

@@ -124,6 +124,11 @@ class Method:
         return self.argument_names is not None or self.function.startswith("shapeline.designs.")
 
     @property
+    def explains_own_class(self) -> bool:
+        """Whether its scores are for an instance's own class, whatever class the experiment explains."""
+        return "labelled points" in self.needs and not self.function.endswith(":score_outputs")
+
+    @property
     def explains_prompts(self) -> bool:
         """Whether it scores the parts of a prompt."""
         return self.of_prompts or (self.family == "coalitions" and (self.is_design or self.control))
@@ -131,13 +136,6 @@ class Method:
     def name_unit(self, value: str | None, output: str, none: str) -> str | None:
         """Return the unit of its scores, given the units of the value and of the output, and a name of none."""
         return {"value": value, "output": output, "slope": f"{output} per unit of the input", "none": none}[self.unit]
-
-    def differs_in_unit(self, other: "Method", value: str | None) -> bool:
-        """Return whether its scores of a game of this value are in another unit than those of another method."""
-        output = "prediction" if value == "prediction" else "log_probability"
-        # Scores without a model, which are external or random, may have any unit.
-        known = [method for method in (self, other) if method.needs_model or method.unit != "none"]
-        return len({method.name_unit(value, output, none="none") for method in known}) > 1
 
     def function_for(self, framework: str | None) -> str:
         """Return "module:function" for a model of this framework."""

@@ -224,11 +224,11 @@ def find_ids(instances: pd.DataFrame) -> pd.Series:
 
 def describe_explained_class(results: Results) -> str:
     if results.dataset_card.get("task") == "multilabel":
-        return "the label named beside the image"
+        return f"the label named beside the {'image' if results.dataset_card['kind'] == 'image' else 'instance'}"
     if target := results.settings.get("target"):
         first = int(results.instances["target"].iloc[0])
         return "the true class" if target == "true" else f"class {results.dataset_card['classes'][first]}"
-    return "the predicted class" if results.model_card else "the image's own label"
+    return "the predicted class" if results.model_card else "the instance's own class"
 
 
 def describe_positive(results: Results) -> str:

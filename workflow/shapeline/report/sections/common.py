@@ -247,19 +247,19 @@ def error_section(results: Results) -> HTML:
             "Lower left is better: a small error for few evaluations. Vertical bars are 95 % intervals.",
             numbers=tabulate_costs(scalars(frame, "rmse"), evaluations=experiment.average_evaluations(results)),
         ),
-        _note_other_units(frame),
+        _note_other_units(frame, exact),
         convergence_section(results, frame),
     )
 
 
-def _note_other_units(frame: pd.DataFrame) -> HTML | None:
+def _note_other_units(frame: pd.DataFrame, exact: str) -> HTML | None:
     """Return which methods have no RMSE, for their scores' unit; None where all have one."""
     others = sorted(set(frame["method"]) - set(scalars(frame, "rmse").index))
     if not others:
         return None
     return note(
-        f"{join_names(others)}: no RMSE, because the scores explain the network's output in another unit than the "
-        "exact scores; compare them by rank correlation and top-k overlap."
+        f"{join_names(others)}: no RMSE, because the scores have another unit than those of {exact}; compare them by "
+        "rank correlation and top-k overlap."
     )
 
 

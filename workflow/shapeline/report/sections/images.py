@@ -341,6 +341,8 @@ def list_entries(results: Results, instances: pd.Series) -> list[Entry]:
         unit = experiment.find_unit(results, entry)
         costs = [format_count(evaluations[entry], "evaluation")] * bool(np.isfinite(evaluations[entry]))
         costs += [f"{number(1000 * seconds[entry])} ms per instance"] * bool(np.isfinite(seconds[entry]))
+        is_of_truth = METHODS[results.entries[entry]["method"]].explains_own_class and results.model_card
+        costs += ["for the true class"] * bool(is_of_truth and results.dataset_card.get("task") != "regression")
         entries.append(
             Entry(
                 name=entry,
