@@ -106,10 +106,9 @@ class GlobalImportance(_Removal):
         self.y = drop_column(np.asarray(y))
         if classes is not None:
             self.y = _number_classes("GlobalImportance", self.y, np.asarray(classes))
-        chosen = ("squared" if classes is None else "log") if loss is None else loss
-        if not callable(chosen) and chosen not in LOSSES:
-            raise ShapelineError(f"GlobalImportance: loss: there is no '{chosen}'.{nearest(chosen, LOSSES)}")
-        self.loss = chosen if callable(chosen) else LOSSES[chosen]
+        self.loss = ("squared" if classes is None else "log") if loss is None else loss
+        if not callable(self.loss) and self.loss not in LOSSES:
+            raise ShapelineError(f"GlobalImportance: loss: there is no '{loss}'.{nearest(loss, LOSSES)}")
         self.without = self._average_loss(np.zeros(self.n_players, bool))
         outputs = self.predict(select_rows(self.background, np.arange(min(32, self.background.shape[0]))))
         self.identity = build_identity(
@@ -122,14 +121,15 @@ class GlobalImportance(_Removal):
 
     def _average_loss(self, mask: np.ndarray) -> float:
         prediction = drop_column(self.average(self.predict(self.mask(mask))))
-        if self.loss in (_log_loss, _zero_one_loss) and prediction.ndim == 1:
+        if self.loss in ("log", "zero_one") and prediction.ndim == 1:
             raise ShapelineError("GlobalImportance: loss: the model gives no probabilities; use squared or absolute")
-        if self.loss in (_squared_loss, _absolute_loss) and prediction.shape != self.y.shape:
+        if self.loss in ("squared", "absolute") and prediction.shape != self.y.shape:
             raise ShapelineError(
                 f"GlobalImportance: the model predicts shape {prediction.shape} and y has {self.y.shape}; give targets "
                 "of that shape"
             )
-        return float(np.mean(self.loss(self.y, prediction)))
+        measure = self.loss if callable(self.loss) else LOSSES[self.loss]
+        return float(np.mean(measure(self.y, prediction)))
 
 
 class UncertaintyExplanation(_Removal):
@@ -234,20 +234,10 @@ def _number_classes(where: str, y: np.ndarray, classes: np.ndarray) -> np.ndarra
     return indices
 
 
-def _log_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:
-    return -np.log(np.maximum(p[np.arange(len(y)), y], MIN_PROBABILITY))
-
-
-def _zero_one_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:
-    return p.argmax(axis=1) != y
-
-
-def _squared_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:
-    return (y - p) ** 2
-
-
-def _absolute_loss(y: np.ndarray, p: np.ndarray) -> np.ndarray:
-    return np.abs(y - p)
-
-
-LOSSES = {"log": _log_loss, "zero_one": _zero_one_loss, "squared": _squared_loss, "absolute": _absolute_loss}
+# Per row, of targets (labels as positions) and predictions.
+LOSSES = {
+    "log": lambda y, p: -np.log(np.maximum(p[np.arange(len(y)), y], MIN_PROBABILITY)),
+    "zero_one": lambda y, p: p.argmax(axis=1) != y,
+    "squared": lambda y, p: (y - p) ** 2,
+    "absolute": lambda y, p: np.abs(y - p),
+}

@@ -29,7 +29,9 @@ class _Retraining:
 
     where: str
 
-    def __init__(self, estimator: object, data: tuple, scoring: Scoring, empty: float | Sequence[float] | None):
+    def __init__(
+        self, estimator: object, data: tuple, players: object, scoring: Scoring, empty: float | Sequence[float] | None
+    ):
         if isinstance(estimator, type) or not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
             raise ShapelineError(
                 f"{self.where}: estimator is {name_type(estimator)}; give one of scikit-learn, not fitted"
@@ -45,18 +47,11 @@ class _Retraining:
         self.empty = find_empty_value(
             self.where, self.scorers, empty, (estimator, self.X, self.y), (self.X_test, self.y_test)
         )
-        self.identity = build_identity(type(self).__name__, estimator, *data, self.scorers, self.empty, self._players())
-
-    def _players(self) -> object:
-        """Return the definition of the players, a part of the identity."""
-        raise NotImplementedError
+        self.identity = build_identity(type(self).__name__, estimator, *data, self.scorers, self.empty, players)
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         """Return the scores (K,) or (K, n_scores) of coalitions (K, n_players)."""
         return np.array([self._value(mask) if mask.any() else self.empty for mask in np.asarray(masks, bool)])
-
-    def _value(self, mask: np.ndarray) -> np.ndarray | float:
-        raise NotImplementedError
 
     def _train(self, X: object, y: object) -> object:
         """Return the trained estimator; for one class a constant, since many classifiers refuse one class."""
@@ -152,10 +147,7 @@ class DataValuation(_Retraining):
         number = {name: index for index, name in enumerate(self.player_names)}
         self.player_of = np.array([number[label] for label in labels])
         self.untrainable = untrainable
-        super().__init__(estimator, (X, y, X_test, y_test), scoring, empty)
-
-    def _players(self) -> object:
-        return self.player_of, self.untrainable
+        super().__init__(estimator, (X, y, X_test, y_test), (self.player_of, untrainable), scoring, empty)
 
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         indices = np.flatnonzero(mask[self.player_of])
@@ -217,10 +209,8 @@ class FeatureSelection(_Retraining):
     ):
         self.player_names, self.columns = group_columns(self.where, X, groups)
         self.n_players = len(self.player_names)
-        super().__init__(estimator, (X, y, X_test, y_test), scoring, empty)
-
-    def _players(self) -> object:
-        return [columns.tolist() for columns in self.columns]
+        players = [columns.tolist() for columns in self.columns]
+        super().__init__(estimator, (X, y, X_test, y_test), players, scoring, empty)
 
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         columns = np.sort(np.concatenate([self.columns[index] for index in np.flatnonzero(mask)]))
