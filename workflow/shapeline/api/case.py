@@ -17,6 +17,7 @@ from shapeline.api.formatting import show_progress
 from shapeline.api.inputs import Inputs
 from shapeline.api.targets import choose_targets, name_classes, query_outputs, report_labels
 from shapeline.api.texts import ABSENT, describe_removal, read_text_model
+from shapeline.attribution.explanation import OPTIONAL
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
 from shapeline.datasets.table import as_type
@@ -361,12 +362,10 @@ def _join_groups(parts: Sequence[Record], positions: Sequence[np.ndarray]) -> Re
     columns = {}
     for field in dataclasses.fields(Record):
         each = [getattr(part, field.name) for part in parts]
-        if field.name in ("standard_error", "interaction_values", "interactions_standard_error") and any(
-            values is None for values in each
-        ):
+        if field.name in OPTIONAL and any(values is None for values in each):
             columns[field.name] = None
             continue
-        if field.name in ("scores", "standard_error", "interaction_values", "interactions_standard_error"):
+        if field.name in ("scores", *OPTIONAL):
             widest = max(values.shape[1] for values in each)
             each = [np.pad(s, ((0, 0), (0, widest - s.shape[1])), constant_values=np.nan) for s in each]
         if isinstance(each[0], list):
@@ -429,7 +428,7 @@ def build_reference(reference: object, given: Inputs, seed: int) -> tuple[Refere
         described = f"{kind} of {source}" if kind != "pad" else "padding"
         described += f", token {chosen['id']}" if chosen.get("id") is not None else ""
         described += f", {format_count(chosen['rows'], 'row')}" if "rows" in chosen else ""
-    if kind == "mean" and given.has_no_channels:
+    if kind == "mean" and given.layout is not None and given.layout.order == "without_channels":
         reference = "mean_image"  # of each cell of a series
     elif kind in ("mean", "mean_value") and given.kind == "image":
         described += " per channel"

@@ -69,11 +69,6 @@ class Inputs:
         return self.kind == "text" and isinstance(self.shown, list)
 
     @property
-    def has_no_channels(self) -> bool:
-        """Whether the model takes inputs of two axes, (height, width) or (time, channels)."""
-        return self.layout is not None and self.layout.order == "without_channels"
-
-    @property
     def is_series(self) -> bool:
         """Whether the inputs are time series."""
         return is_series(self.card)

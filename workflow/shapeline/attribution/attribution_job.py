@@ -27,7 +27,7 @@ from shapeline.attribution.context import (
     value_addresses,
     value_facts,
 )
-from shapeline.attribution.explanation import Explanation, build_rows
+from shapeline.attribution.explanation import OPTIONAL, Explanation, build_rows
 from shapeline.attribution.game_values import ValueStore
 from shapeline.attribution.row_store import ADDRESS, FLUSH_SECONDS, Table, digest
 from shapeline.attribution.run import Options, attribute, runs_elsewhere, warm_up
@@ -313,8 +313,7 @@ class _Part:
         for explanation, budget in zip(explanations, self.method.budgets, strict=True):
             if self.shown:  # equal shares of a feature's score have no standard error
                 shares = feature_kinds.spread_scores(explanation.scores, self.game.features, self.shown)
-                dropped = dict.fromkeys(("standard_error", "interaction_values", "interactions_standard_error"))
-                explanation = dataclasses.replace(explanation, scores=shares, **dropped)
+                explanation = dataclasses.replace(explanation, scores=shares, **dict.fromkeys(OPTIONAL))
             budget = None if isinstance(budget, StoppingCriterion) else budget
             frames.append(build_rows(explanation, self.share["instance"].iloc[indices], self.repeat, budget))
         return pd.concat(frames, ignore_index=True)

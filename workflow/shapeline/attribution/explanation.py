@@ -12,6 +12,7 @@ from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 
 GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
+OPTIONAL = ("standard_error", "interaction_values", "interactions_standard_error")  # of scores; None if not estimated
 
 
 @dataclass

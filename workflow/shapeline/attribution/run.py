@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shapeline.attribution.explanation import Explanation, build_blank
+from shapeline.attribution.explanation import OPTIONAL, Explanation, build_blank
 from shapeline.attribution.game_values import ValueStore
 from shapeline.attribution.sampling import Answer, Batch, Rounds, Sampling, sample
 from shapeline.datasets import sources
@@ -387,7 +387,7 @@ def _store(run: _Run, positions: np.ndarray, result: Explanation, answer: Answer
     shape = run.game.features.shape
     result.scores[positions] = np.reshape(answer.scores, (-1, *shape))
     result.evaluations[positions] = answer.evaluations
-    for name in ("standard_error", "interaction_values", "interactions_standard_error"):
+    for name in OPTIONAL:
         if (values := getattr(answer, name)) is not None:
             values = np.reshape(values, (len(positions), *(shape if name == "standard_error" else (-1,))))
             if getattr(result, name) is None:

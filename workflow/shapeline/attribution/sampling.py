@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shapeline.attribution.explanation import OPTIONAL
 from shapeline.designs.design import Design, find_unique_rows
 from shapeline.designs.stopping import CAP_WARNING, PredictedErrors, StoppingCriterion
 from shapeline.games.features import Features
@@ -211,8 +212,7 @@ class SampledMasks:
         self, designs: list[MergedDesigns], numbers: list[int], positions: np.ndarray, values: np.ndarray, budget: int
     ) -> Answer:
         """Estimate the instances of each design together, and map its features to those of the instances."""
-        scores, standard_error = np.empty((len(designs), self.d)), np.full((len(designs), self.d), np.nan)
-        pairs, pairs_error, known = None, None, False
+        found: dict[str, np.ndarray] = {}  # without what no design estimates
         members = {number: np.flatnonzero([other == number for other in numbers]) for number in self.cache}
 
         def estimate(number: int) -> Answer:
@@ -222,21 +222,14 @@ class SampledMasks:
 
         answers = self.samples.run_shared(estimate, list(self.cache))
         for rows, answer in zip(members.values(), answers, strict=True):
-            scores[rows] = answer.scores
-            if answer.standard_error is not None:
-                standard_error[rows], known = answer.standard_error, True
-            if answer.interaction_values is not None:
-                pairs = np.empty((len(designs), answer.interaction_values.shape[1])) if pairs is None else pairs
-                pairs[rows] = answer.interaction_values
-            if answer.interactions_standard_error is not None:
-                pairs_error = np.full(pairs.shape, np.nan) if pairs_error is None else pairs_error
-                pairs_error[rows] = answer.interactions_standard_error
+            for name in ("scores", *OPTIONAL):
+                if (numbers := getattr(answer, name)) is not None:
+                    found.setdefault(name, np.full((len(designs), numbers.shape[1]), np.nan))[rows] = numbers
+        for name, numbers in found.items():
+            reorder = self.samples.pairs if "interaction" in name else self.samples.scores
+            found[name] = reorder(numbers, positions)
         evaluations = np.array([merged.designs[budget].evaluations for merged in designs])
-        return Answer(
-            *(self.samples.scores(scores, positions), evaluations, {}),
-            self.samples.scores(standard_error, positions) if known else None,
-            *(None if found is None else self.samples.pairs(found, positions) for found in (pairs, pairs_error)),
-        )
+        return Answer(evaluations=evaluations, details={}, **found)
 
     def _read_by_stack(
         self, designs: list[MergedDesigns], masks: np.ndarray, values: np.ndarray, budget: int
