@@ -168,16 +168,9 @@ def load_context(
     by_graph: bool = False,
 ) -> ExplanationContext:
     """Load the prepared data and, where there are weights, the model; see `ExplanationContext.change_model`."""
-    dataset = loading.load(Path(arrays).parent)
-    kind = settings.features
-    shared = {
-        "dataset": dataset,
-        "features": None if feature_kinds.is_varying(kind) else feature_kinds.build(kind, dataset.card),
-        "feature_settings": kind,
-        "folder": Path(arrays).parent,
-        "device": device,
-    }
-    context = ExplanationContext(model=None, reference=None, **shared)
+    folder = Path(arrays).parent
+    context = ExplanationContext(None, loading.load(folder), None, None, folder=folder, device=device)
+    context = context.change_features(settings.features)
     if not weights:
         return context
     context = context.change_model(weights, by_graph, trained_on)
