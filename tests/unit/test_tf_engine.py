@@ -233,7 +233,7 @@ def test_at_equal_rates_the_plain_backend_and_the_smaller_batch_are_selected(ima
         seconds = 1e-4 * (compiled if form.name == "compiled" else 1)
         return lambda: seconds * (1.3 if form.batch < 64 else 1 + 1 / form.batch)
 
-    monkeypatch.setattr(tf_backend, "_timer", timer)
+    monkeypatch.setattr(tf_backend, "_warm_up", timer)
     form = calibration.calibrate(images[1], IMAGES, REFERENCES["zero"])
     assert (form.name, form.batch) == expected
 
@@ -243,7 +243,7 @@ def test_calibration_takes_as_much_memory_on_a_quick_machine(images, monkeypatch
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setitem(execution.MAX_TRIAL_BYTES, "cpu", 100 * IMAGES[0].nbytes)
     monkeypatch.setattr(calibration, "time_fastest", lambda step, batch, least: tried.add(batch) or 1e-6 / batch)
-    monkeypatch.setattr(tf_backend, "_timer", lambda model, form, *_: lambda: 1e-6 / form.batch)
+    monkeypatch.setattr(tf_backend, "_warm_up", lambda model, form, *_: lambda: 1e-6 / form.batch)
     assert calibration.calibrate(images[1], IMAGES, REFERENCES["zero"]).batch == max(tried) == 64
 
 

@@ -291,14 +291,8 @@ def _measure(model: Classifier, name: str, inputs: np.ndarray, rows: np.ndarray,
 
 
 def _warm_up(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
-    """Return `_timer` after its first call, which traces."""
-    timer = _timer(model, backend, row, absent)
-    timer()
-    return timer
-
-
-def _timer(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent: np.ndarray) -> Callable[[], float]:
-    """Return a function that evaluates a batch on artificial masks and returns seconds per row (inf: too large)."""
+    """Return a function that evaluates a batch on artificial masks and returns seconds per row (inf: too large), after
+    its first call, which traces."""
     runner = _build_runner(model, backend, row)
     cells, batch = math.prod(runner.shape), backend.batch
     masks = np.random.default_rng(0).random((batch, cells)) < 0.5
@@ -312,6 +306,7 @@ def _timer(model: Classifier, backend: ExecutionBackend, row: np.ndarray, absent
         score(outputs.reshape(1, batch, 1, -1), zero[:1], None, "log_probability")
         return (time.perf_counter() - start) / batch if runner.limit >= batch else math.inf
 
+    run()
     return run
 
 
