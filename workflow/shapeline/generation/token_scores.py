@@ -77,7 +77,8 @@ def _integrate_path(
         for answer, token_weights, embedded, prompt in _embed(source, weights):
             for position in positions:
                 x = torch.where(prompt[:, None], embedded * position, embedded)[None].requires_grad_()
-                slopes = _derive(source, answer, x, token_weights, logits)
+                sums = _sum_outputs(source, answer, x, token_weights, logits)
+                slopes = torch.stack([torch.autograd.grad(one, x, retain_graph=True)[0] for one in sums])
                 total = total + _pool(source, (slopes[:, 0] * embedded).sum(-1).double().cpu().numpy())
     return total / len(positions)
 
@@ -93,12 +94,6 @@ def _embed(source: ModelSource, weights: np.ndarray) -> Iterator[tuple]:
         prompt = torch.zeros(len(ids), dtype=torch.bool, device=model.device)
         prompt[: len(removable)] = removable
         yield answer, token_weights, model.model.get_input_embeddings()(ids).detach(), prompt
-
-
-def _derive(source: ModelSource, answer: Answer, x: torch.Tensor, weights: torch.Tensor, logits: bool) -> torch.Tensor:
-    """Return gradients (k, 1, n, e) by the embeddings, of k weighted sums of the answer tokens' outputs."""
-    sums = _sum_outputs(source, answer, x, weights, logits)
-    return torch.stack([torch.autograd.grad(weighted_sum, x, retain_graph=True)[0] for weighted_sum in sums])
 
 
 def _sum_outputs(
