@@ -189,9 +189,9 @@ def select_succeeded(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[is_ok.transform("all")].reset_index(drop=True)
 
 
-def matrix(rows: pd.DataFrame) -> np.ndarray:
-    """Return the scores of successful rows, (rows, d) float64."""
-    return np.stack(rows["scores"].to_list()).astype(float) if len(rows) else np.zeros((0, 0))
+def matrix(rows: pd.DataFrame, column: str = "scores") -> np.ndarray:
+    """Return the scores, or another column of arrays, of successful rows, (rows, d) float64."""
+    return np.stack(rows[column].to_list()).astype(float) if len(rows) else np.zeros((0, 0))
 
 
 def rank_features(values: np.ndarray, instances: np.ndarray, seed: int) -> np.ndarray:

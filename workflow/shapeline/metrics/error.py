@@ -55,9 +55,9 @@ def match_scale(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 def _pad_rows(joined: pd.DataFrame, top: float, seed: int, scale_free: bool) -> pd.DataFrame:
     if scale_free:
-        joined = joined.assign(scores=list(match_scale(scores.matrix(joined), _stack_truth(joined))))
+        joined = joined.assign(scores=list(match_scale(scores.matrix(joined), scores.matrix(joined, "scores_true"))))
     last = scores.final(joined)
-    estimated, exact = scores.matrix(last), _stack_truth(last)
+    estimated, exact = scores.matrix(last), scores.matrix(last, "scores_true")
     k = max(1, int(np.ceil(top * estimated.shape[1])))
     instances = last["instance"].to_numpy()
     chosen = scores.rank_features(estimated, instances, seed) < k
@@ -77,7 +77,7 @@ def _pad_rows(joined: pd.DataFrame, top: float, seed: int, scale_free: bool) -> 
 
 def _measure_budgets(joined: pd.DataFrame) -> list[pd.DataFrame]:
     """Return RMSE per budget and, with repeats, squared bias and variance."""
-    errors = scores.matrix(joined) - _stack_truth(joined)
+    errors = scores.matrix(joined) - scores.matrix(joined, "scores_true")
     keys = joined[["instance", "repeat"]].assign(x=joined["budget"].astype(float))
     frames = [keys.assign(statistic="rmse_by_budget", value=np.sqrt((errors**2).mean(1)))]
     frames += [part.assign(statistic=part["statistic"] + "_by_budget") for part in _measure_predicted(joined)]
@@ -97,17 +97,13 @@ def _measure_predicted(joined: pd.DataFrame) -> list[pd.DataFrame]:
     if "standard_error" not in joined or not (known := joined["standard_error"].notna()).any():
         return []
     rows = joined[known]
-    standard_error = np.stack(rows["standard_error"].to_list()).astype(float)
-    exact = _stack_truth(rows)
+    standard_error = scores.matrix(rows, "standard_error")
+    exact = scores.matrix(rows, "scores_true")
     rounding = SINGLE_PRECISION * np.abs(exact).max(axis=1, keepdims=True)
     inside = np.abs(scores.matrix(rows) - exact) <= HALF_WIDTH * standard_error + rounding
     keys = rows[["instance", "repeat"]].assign(x=rows["budget"].astype(float))
     result = {"predicted_rmse": np.sqrt((standard_error**2).mean(axis=1)), "coverage": inside.mean(axis=1)}
     return [keys.assign(statistic=name, value=value) for name, value in result.items()]
-
-
-def _stack_truth(joined: pd.DataFrame) -> np.ndarray:
-    return np.stack(joined["scores_true"].to_list()).astype(float)
 
 
 def rank_means(values: np.ndarray) -> np.ndarray:
@@ -147,7 +143,7 @@ def compare_randomised(
     for layers, others in randomised.items():
         joined = rows.merge(scores.final(others)[[*keys, "scores"]], on=keys, suffixes=("", "_randomised"))
         for _, part in joined.groupby(joined["scores"].map(len)):  # instances may differ in their number of features
-            trained, other = scores.matrix(part), np.stack(part["scores_randomised"].to_list()).astype(float)
+            trained, other = scores.matrix(part), scores.matrix(part, "scores_randomised")
             measured = {
                 "rank_correlation": correlate(rank_means(trained), rank_means(other)),
                 "rank_correlation_absolute": correlate(rank_means(np.abs(trained)), rank_means(np.abs(other))),
