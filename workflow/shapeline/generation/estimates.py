@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
 from shapeline.attribution.sampling import Answer, Batch, MergedDesigns, Rounds, merge_designs
@@ -23,7 +22,7 @@ from shapeline.gradients.methods import measure_completeness
 from shapeline.hierarchy import exploration, methods
 from shapeline.methods.external import sample
 from shapeline.methods.settings import MethodSettings
-from shapeline.metrics.error import correlate, match_scale
+from shapeline.metrics.error import correlate, match_scale, rank_means
 from shapeline.scores import rank_features
 
 Values = Callable[[np.ndarray], np.ndarray]  # of coalitions (K, d), (K,)
@@ -359,7 +358,7 @@ def datamodeling_score(game: PromptGame, scores: np.ndarray, samples: int = 64, 
     constant."""
     samples = check_integer("datamodeling_score", "samples", samples, 2)
     masks = np.random.default_rng([seed, 1]).random((samples, game.d)) < 0.5
-    predicted, actual = _rank(masks @ np.asarray(scores, float)), _rank(game.totals(masks))
+    [predicted], [actual] = (rank_means(each[None]) for each in (masks @ np.asarray(scores, float), game.totals(masks)))
     if np.ptp(predicted) < TIE_TOLERANCE or np.ptp(actual) < TIE_TOLERANCE:
         return float("nan")
     return float(np.corrcoef(predicted, actual)[0, 1])
@@ -410,8 +409,7 @@ def measure(
         "datamodeling": datamodeling_score(game, scores, 32, seed),
     }
     if exact is not None:
-        ranks = (np.atleast_2d(_rank(values)) for values in (scores, exact.totals))
-        result["spearman"] = float(correlate(*ranks)[0])
+        result["spearman"] = float(correlate(*(rank_means(values[None]) for values in (scores, exact.totals)))[0])
         if explanation.method not in UNITLESS_METHODS:
             is_random = explanation.method == "random"  # its scores have no scale
             result["rmse"] = compute_rmse(match_scale(scores, exact.totals) if is_random else scores, exact.totals)
@@ -422,9 +420,3 @@ def measure(
     if support is not None:
         result["precision"], result["recall"] = measure_citation(scores, support)
     return result
-
-
-def _rank(values: np.ndarray) -> np.ndarray:
-    """Return ranks, with mean ranks for values that are equal up to rounding."""
-    size = np.abs(values).max()
-    return pd.Series(np.round(values / (size or 1.0), 9)).rank().to_numpy()
