@@ -32,7 +32,7 @@ BACKWARD = 3  # time of a gradient, or of a training step, in evaluations
 POINTS_PER_SECOND = 3e8  # labelled points x columns that a core processes per second
 JOB_SECONDS = {"torch": 1.0, "tensorflow": 1.5}  # start of a job by fork_server/server.py, and its data
 REPORT_SECONDS = 12.0
-MIN_GPU_SECONDS = 60.0  # of one core: shorter jobs end sooner on several cores than in turn on a GPU, each starting in 7 s
+MIN_GPU_SECONDS = 60.0  # of one core: shorter jobs end sooner on several cores than in turn on a GPU (7 s to start)
 MIN_STATED_BYTES = 1e9  # smaller designs of a job are not reported
 READOUT_COPIES = 2.3  # peak memory of a dense readout, relative to its size, measured at d = 2,500 and 4d
 DEFAULT_FEATURES = 100  # assumed number of features before the data are prepared
