@@ -94,7 +94,9 @@ def _list_evidence(answer: Evidence, advice: Recommendation, results: Results) -
         use = f"{advice.entry} {status} and can be used. " if advice.safe else ""
         comparison = f"{use}{format_count(len(answer.values), 'instance')} do not suffice to decide."
     better = f"{answer.criterion.better} is better"
-    lines = [f"{quantity} {_format_mean(answer, advice.entry, results)}, {better}."] * bool(advice.entry)
+    lines = [f"{quantity[:1].upper()}{quantity[1:]} {_format_mean(answer, advice.entry, results)}, {better}."] * bool(
+        advice.entry
+    )
     lines += [comparison] * bool(comparison)
     if answer.truth is not None and answer.truth != advice.entry:
         times = answer.seconds.get(answer.truth, np.nan) / answer.seconds.get(advice.entry, np.nan)
