@@ -128,7 +128,7 @@ def test_the_recommendation_states_method_cost_margin_and_interval(one):
     assert f"Within the budget. Recommended: poor (1 evaluation, 1 ms per instance): {why}." in text
     mean = made.values.mean()["poor"]
     written = formatting.interval({"mean": mean, "low": mean - 0.5, "high": mean + 0.5})
-    assert f"area {written} nats, lower is better." in text
+    assert f"Area {written} nats, lower is better." in text
     assert "At any cost. Recommended: dear (23 evaluations" in text
     text = card(made, experiment(made, None))  # nothing is beyond no budget
     assert text.count("Recommended: dear (23 evaluations") == 1 and "Recommended: poor" not in text
