@@ -409,7 +409,7 @@ def test_a_framework_that_is_not_installed_is_refused_before_any_job(default, mo
     with pytest.raises(ShapelineError) as failure:
         validation.check_frameworks(config, config.run)
     assert str(failure.value) == (
-        "run: tensorflow is not installed; pip install 'shapeline[tensorflow]', or remove what needs it: reviews, "
-        "reviews_sentence"
+        "run: tensorflow is not installed; pip install 'shapeline[tensorflow]', set framework: torch of the model, "
+        "or remove what needs it: reviews, reviews_sentence"
     )
     validation.check_frameworks(config, ["smoke", "digits", None])

@@ -155,7 +155,7 @@ def test_the_explorer_of_an_experiment_has_its_files_scores(kind, tmp_path, monk
     results.entries["random"] = {"method": "mim"}
     stored = content(sections.explorer(results, ["saliency"]).data)
     assert [method["name"] for method in stored["methods"]] == ["exact", "saliency", "random"]
-    assert stored["methods"][1]["note"].startswith("1 evaluation,")
+    assert stored["methods"][1]["note"].startswith("1 gradient,")
     assert [method["note"].endswith("for the true class") for method in stored["methods"]] == [False, False, True]
     assert stored["chosen"] == [1] and stored["kind"] == kind
     facts = pd.read_parquet(Path(kind, results.root.split("/")[-1], "instances.parquet")).set_index("instance")

@@ -574,6 +574,7 @@ def test_progress_counts_evaluations():
         ({"output_names": ["a", "b"]}, "output_names has 2 names for 1 output"),
         ({"method": "kernelshap"}, "Did you mean 'kernel_shap'?"),
         ({"method": ["shapley"]}, "method is a list; give the name of a method"),
+        ({"method": smooth_game}, 'method is a function; give its file and name, "path/to/file.py:smooth_game"'),
         ({"game": lambda masks: [{}] * len(masks)}, "returned a list for masks of 1"),
         ({"method": "saliency"}, "saliency needs a model and its inputs; use one of"),
         ({"method": "kernel_shap", "size": 3}, "there is no parameter 'size'"),

@@ -42,6 +42,7 @@ X, y = load_iris(return_X_y=True)
 FRAME, LABELS = load_iris(return_X_y=True, as_frame=True)
 TRAIN, TEST = slice(0, None, 3), slice(1, None, 3)
 SHARES = np.bincount(y[TEST]) / len(y[TEST])
+NAMED = make_pipeline(make_column_transformer(("passthrough", [FRAME.columns[0]])), GaussianNB())
 NAMES = np.array(["setosa", "versicolor", "virginica"])[y]
 MODULES = ("games.retraining", "games.removal", "games.stored", "api.case")
 
@@ -482,6 +483,10 @@ def test_a_pipeline_of_columns_is_valued():
         ),
         (lambda: games.DataValuation(BAYES, X, y, X, y, scoring=lambda y, p: 1.0), "as make_scorer(metric)"),
         (lambda: games.FeatureSelection(BAYES, y, y, y, y), "X is an ndarray; give a data frame or an array"),
+        (
+            lambda: games.FeatureSelection(NAMED, FRAME, y, FRAME, y)([[False, True, True, True]]),
+            "give an estimator that takes any of the columns",
+        ),
         (lambda: games.FeatureSelection(BAYES, X, y, X, y, groups={"a": [7]}), "there is no column 7"),
         (
             lambda: games.FeatureSelection(BAYES, X, y, X, y, groups=["a", "b"]),

@@ -36,6 +36,8 @@ def is_auto(method: object, where: str) -> bool:
     """Return whether the call chooses the method. Raises ShapelineError for what is not a name."""
     if not isinstance(method, str):
         remedy = "give the name of a method, and data by the name of their argument, as background=rows"
+        if inspect.isroutine(method):
+            remedy = f'give its file and name, "path/to/file.py:{method.__name__}"'
         raise ShapelineError(f"{where}: method is {name_type(method)}; {remedy}")
     return method == AUTO
 

@@ -214,7 +214,11 @@ def find_missing_frameworks(config: Config, experiments: Iterable[str]) -> Itera
     for framework, names in needed.items():
         missing = [package for package in FRAMEWORK_PACKAGES[framework] if not is_installed(package)]
         if missing:
-            yield f"run: {describe_missing(missing[0])}, or remove what needs it: {', '.join(names)}"
+            models = [config.models[config.experiments[name].model] for name in names]
+            # Networks of the package exist in both frameworks, but for those of torch only.
+            can_switch = all(model.architecture for model in models) and is_installed("torch")
+            switch = ", set framework: torch of the model" if framework == "tensorflow" and can_switch else ""
+            yield f"run: {describe_missing(missing[0])}{switch}, or remove what needs it: {', '.join(names)}"
 
 
 def _check_file_keys(model: Model, config: Config) -> Iterator[str]:

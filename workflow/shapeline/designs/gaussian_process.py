@@ -109,7 +109,7 @@ def _check_number(count: int, d: int) -> None:
     _refuse_many(count, d)
     _announce_long(count, d)
     if count < min(2 * d, 2 ** min(d, 31)):
-        few = f"gp_shapley: {count} evaluations do not tell all {d} features apart, and some have equal scores"
+        few = f"gp_shapley: {count} evaluations cannot distinguish all {d} features, so some have equal scores"
         warnings.warn(f"{few}; give {2 * d} or more.", stacklevel=3)
 
 

@@ -215,7 +215,12 @@ class FeatureSelection(_Retraining):
     def _value(self, mask: np.ndarray) -> np.ndarray | float:
         columns = np.sort(np.concatenate([self.columns[index] for index in np.flatnonzero(mask)]))
         train, test = (X.iloc[:, columns] if hasattr(X, "iloc") else X[:, columns] for X in (self.X, self.X_test))
-        return compute_scores(self.scorers, self._train(train, self.y), test, self.y_test)
+        try:
+            model = self._train(train, self.y)
+        except ValueError as error:  # of a step that names the columns it takes, for example
+            remedy = "give an estimator that takes any of the columns, as make_column_selector selects them by type"
+            raise build_failure(self.where, error, remedy) from error
+        return compute_scores(self.scorers, model, test, self.y_test)
 
 
 def group_columns(where: str, X: object, groups: Mapping[str, Sequence] | None) -> tuple[list[str], list[np.ndarray]]:

@@ -334,12 +334,14 @@ def explorer_data(results: Results, recommended: Sequence[str] = ()) -> Explorer
 def list_entries(results: Results, instances: pd.Series) -> list[Entry]:
     """Return the methods with their scores of instances."""
     evaluations, seconds = experiment.average_evaluations(results), experiment.average_seconds(results)
+    gradients = experiment.list_gradient_methods(results)
     entries = []
     for entry, frame in results.scores.items():
         errors = experiment.select_scores(frame, instances, "standard_error")
         half = [None if error is None else LEVEL * error for error in errors]
         unit = experiment.find_unit(results, entry)
-        costs = [format_count(evaluations[entry], "evaluation")] * bool(np.isfinite(evaluations[entry]))
+        noun = "gradient" if entry in gradients else "evaluation"
+        costs = [format_count(evaluations[entry], noun)] * bool(np.isfinite(evaluations[entry]))
         costs += [f"{number(1000 * seconds[entry])} ms per instance"] * bool(np.isfinite(seconds[entry]))
         is_of_truth = METHODS[results.entries[entry]["method"]].explains_own_class and results.model_card
         costs += ["for the true class"] * bool(is_of_truth and results.dataset_card.get("task") != "regression")
