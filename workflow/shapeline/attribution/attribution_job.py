@@ -265,12 +265,14 @@ class _Part:
     stored: StoredRows | None
     saved: list[np.ndarray] = field(default_factory=list)  # indices whose rows are stored
     unsaved: list[tuple[np.ndarray, list[Explanation]]] = field(default_factory=list)
-    since: float = field(default_factory=time.monotonic)
+    since: float = 0.0  # time of the last storing, or of the start
 
     def explain(self, options: Options, timing_seconds: float) -> pd.DataFrame:
         """Return the rows with stable seconds, and store them."""
+        self.since = time.monotonic()
         explanations = self._attribute(options)
-        if not (options.values or runs_elsewhere(self.game, options)):  # no repetition of stored or remote values
+        # No repetition of stored rows, whose seconds stay, nor of stored or remote values.
+        if not (self.saved or options.values or runs_elsewhere(self.game, options)):
             silent = dataclasses.replace(options, progress=None, save=None)
             _stabilise_seconds(explanations, lambda: self._attribute(silent), timing_seconds)
         indices = np.arange(len(self.share))
