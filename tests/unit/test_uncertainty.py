@@ -4,7 +4,7 @@ import pytest
 from shapeline import designs
 from shapeline.designs.semivalues import count_pairs_by_size
 from shapeline.designs.stopping import find_separated, predict_error
-from shapeline.designs.uncertainty import _recover_weights, kernel_shap_uncertainty, sample_shapley_uncertainty
+from shapeline.designs.uncertainty import kernel_shap_uncertainty, sample_shapley_uncertainty
 from shapeline.errors import ShapelineError
 
 from . import games
@@ -66,13 +66,11 @@ def test_sample_shapley_intervals_hold(antithetic, make):
     assert 0.8 <= ratio <= 1.25
 
 
-def test_the_weights_of_a_fit_are_read_from_its_readout():
+def test_a_design_states_the_weights_of_its_pairs():
     d, budget = 9, 60
     design = designs.kernel_shap(d, budget, seed=1)
     half = (design.evaluations - 2) // 2
-    inner = design.masks[1 : 1 + half]
-    weights = _recover_weights(inner, design.readout[:, 1 : 1 + half])
-    alone = inner.sum(axis=1) == 1
+    weights, alone = design.sample, design.masks[1 : 1 + half].sum(axis=1) == 1
     np.testing.assert_allclose(weights[alone], games.kernel(d, 1), rtol=1e-9)
     assert count_pairs_by_size(d).tolist() == [9, 36, 84, 126]
     # A sampled pair weighs the mass of sizes 2 to 7 over the draws, once for each time it was drawn.

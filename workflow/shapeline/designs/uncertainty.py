@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shapeline.designs.design import Design, find_unique_rows, kernel_weight
+from shapeline.designs.design import Design, find_unique_rows
 from shapeline.designs.interactions import weigh_terms
 from shapeline.designs.semivalues import count_pairs_by_size
 from shapeline.errors import ShapelineError
@@ -43,14 +43,13 @@ def kernel_shap_uncertainty(design: Design, values: np.ndarray) -> Uncertainty:
     if count == 2 ** min(d, 62):
         return Uncertainty(np.zeros((n, d)), np.zeros(n))
     unknown = Uncertainty(np.full((n, d), np.nan), np.full(n, np.nan))
-    if count < 2 * d + 2:
+    if count < 2 * d + 2 or design.sample is None:  # no pair is sampled
         return unknown
     inner, readout = design.masks[1 : 1 + half], design.readout.T[1 : 1 + half]
-    if design.sample is not None and design.sample.ndim == 2:
+    if design.sample.ndim == 2:
         weights, sampled = design.sample[0], design.sample[1] > 0
     else:
-        weights = _recover_weights(inner, readout.T) if design.sample is None else design.sample
-        size = np.minimum(size := inner.sum(axis=1), d - size)
+        weights, size = design.sample, np.minimum(size := inner.sum(axis=1), d - size)
         sampled = np.bincount(size)[size] != count_pairs_by_size(d)[size - 1]  # not of an enumerated size
     if sampled.sum() < 2:
         return unknown
@@ -94,16 +93,6 @@ def _split_pairs(pairs: int, d: int) -> Iterator[slice]:
     """Yield the pairs in blocks, because intermediate arrays have half the size of the weights."""
     step = max(1, MAX_CELLS // d)
     return (slice(start, min(start + step, pairs)) for start in range(0, pairs, step))
-
-
-def _recover_weights(inner: np.ndarray, readout: np.ndarray) -> np.ndarray:
-    """Return the weights (R,) of pairs in a fit, from its readout (d, R) of the single features."""
-    d = inner.shape[1]
-    single = np.flatnonzero(inner.sum(axis=1) == 1)
-    matrix = np.zeros((d, d))
-    matrix[:, inner[single].argmax(axis=1)] = readout[:, single] / kernel_weight(d, 1)
-    direction = matrix @ (inner - inner.mean(axis=1, keepdims=True)).T
-    return (direction * readout).sum(axis=0) / (direction**2).sum(axis=0)
 
 
 def sample_shapley_uncertainty(
