@@ -144,7 +144,7 @@ def run_of(peer: Peer, case: Case) -> Run:
     evaluate, budget = _evaluator(case), BUDGET * case.features.d
 
     def explain() -> int:
-        game = InstanceGame(evaluate, case.features.d)
+        game = InstanceGame(evaluate, case.features)
         with seed_numpy(0):
             peer.explain(game, case, budget)
         return game.evaluations

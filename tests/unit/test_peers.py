@@ -16,7 +16,7 @@ from shapeline.games.game import Game
 from shapeline.games.references import Reference
 from shapeline.methods import parameters, registry
 from shapeline.models import adapters, architectures
-from shapeline.third_party.black_box import CountedGame, InstanceGame, explain_each, seed_numpy
+from shapeline.third_party.black_box import InstanceGame, peer, seed_numpy
 from tests.unit import shortcuts, twins
 
 pytestmark = pytest.mark.filterwarnings("ignore:The set_.* function will be deprecated:PendingDeprecationWarning")
@@ -231,7 +231,8 @@ def test_a_rival_on_words_spends_what_the_fixed_method_does():
 
 
 def game_of(table: dict) -> InstanceGame:
-    return InstanceGame(lambda masks: np.array([table[tuple(mask)] for mask in masks.astype(int)]), 2)
+    columns = Features("column", (2,), np.arange(2, dtype=np.int32))
+    return InstanceGame(lambda masks: np.array([table[tuple(mask)] for mask in masks.astype(int)]), columns)
 
 
 def test_a_game_evaluates_each_end_at_most_once():
@@ -244,9 +245,9 @@ def test_a_game_evaluates_each_end_at_most_once():
 
 
 def test_too_few_evaluations_are_a_failure_of_the_instance_only(model):
-    asked = CountedGame(Game(model, ROWS, PATCHES), IMAGES, TARGETS, IDS, 0, 15)
+    explain_each = peer(parameters.kernel_minimum)(lambda v, seed, budget: np.zeros(8))
     with pytest.raises(MethodFailure, match="budget: 15 evaluations are fewer than the 16 needed at d = 8"):
-        explain_each(lambda game, seed: np.zeros(8), asked, parameters.kernel_minimum)
+        explain_each(Game(model, ROWS, PATCHES), IMAGES, TARGETS, IDS, 0, 15)
 
 
 def test_an_infinite_value_names_its_instance():
@@ -254,9 +255,9 @@ def test_an_infinite_value_names_its_instance():
     rows, columns = np.zeros((3, 2), np.float32), Features("column", (2,), np.arange(2, dtype=np.int32))
     rows[1] = 9
     game = Game(model, Reference(np.zeros((1, 2), np.float32)), columns, "probability")
-    asked = CountedGame(game, rows, np.zeros(3, int), IDS, 0, 8)
+    explain_each = peer(parameters.kernel_minimum)(lambda v, seed, budget: v(np.eye(2)))
     with pytest.raises(ShapelineError) as caught:
-        explain_each(lambda v, seed: v(np.eye(2)), asked, parameters.kernel_minimum)
+        explain_each(game, rows, np.zeros(3, int), IDS, 0, 8)
     assert caught.value.instance == 1 and "instance 1," in str(caught.value)
 
 

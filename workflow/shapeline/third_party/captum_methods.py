@@ -1,41 +1,30 @@
 """captum's explainers of functions, whose input is described in `black_box`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from captum.attr import FeatureAblation, KernelShap, LLMAttribution, ShapleyValueSampling, TextTemplateInput
 
 from shapeline.errors import ShapelineError
-from shapeline.games.game import Game
 from shapeline.generation.game import ModelSource
 from shapeline.generation.prompts import WHERE
 from shapeline.methods.parameters import kernel_minimum, permutation_minimum
 from shapeline.models.torch_models import set_seed
-from shapeline.third_party.black_box import BATCH_SIZE, CountedGame, InstanceGame, Scored, explain_each
+from shapeline.third_party.black_box import BATCH_SIZE, InstanceGame, peer
 
 
-def kernel_shap(
-    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
-) -> Scored:
-    """Run captum's KernelShap with BATCH perturbations per call. Scores (n, d), evaluations (n,)."""
-
-    def explain(v: InstanceGame, seed: int) -> np.ndarray:
-        return _explain(KernelShap, v, seed, n_samples=budget, perturbations_per_eval=BATCH_SIZE)
-
-    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), kernel_minimum)
+@peer(kernel_minimum)
+def kernel_shap(v: InstanceGame, seed: int, budget: int) -> np.ndarray:
+    """Run captum's KernelShap with BATCH_SIZE perturbations per call; scores (d,)."""
+    return _explain(KernelShap, v, seed, n_samples=budget, perturbations_per_eval=BATCH_SIZE)
 
 
-def shapley_sampling(
-    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
-) -> Scored:
+@peer(permutation_minimum)
+def shapley_sampling(v: InstanceGame, seed: int, budget: int) -> np.ndarray:
     """Run captum's ShapleyValueSampling with as many permutations as the budget allows."""
-
-    def explain(v: InstanceGame, seed: int) -> np.ndarray:
-        permutations = (budget - 2) // (v.d - 1)
-        return _explain(ShapleyValueSampling, v, seed, n_samples=permutations, perturbations_per_eval=BATCH_SIZE)
-
-    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), permutation_minimum)
+    permutations = (budget - 2) // (v.d - 1)
+    return _explain(ShapleyValueSampling, v, seed, n_samples=permutations, perturbations_per_eval=BATCH_SIZE)
 
 
 def _explain(explainer: Callable, v: InstanceGame, seed: int, **settings: int) -> np.ndarray:

@@ -16,67 +16,47 @@ from shapeline.methods.parameters import kernel_minimum, pair_minimum, split_min
 from shapeline.models.classifier import Classifier
 from shapeline.models.torch_models import check_logits
 from shapeline.seeds import seed_of
-from shapeline.third_party.black_box import CountedGame, InstanceGame, Scored, explain_each, seed_numpy
+from shapeline.third_party.black_box import InstanceGame, Scored, peer, seed_numpy
 
 BATCH_NODES = 50  # nodes of a tree that are split at a time, as in the library's examples on images
 
 
-def kernel(
-    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
-) -> Scored:
-    """Run shap.KernelExplainer (Lundberg & Lee 2017) without l1_reg. Scores (n, d), evaluations (n,)."""
-
-    def explain(v: InstanceGame, seed: int) -> np.ndarray:
-        with seed_numpy(seed):
-            explainer = shap.KernelExplainer(v, np.zeros((1, v.d)))
-            return explainer.shap_values(np.ones((1, v.d)), nsamples=budget - 2, l1_reg=False, silent=True)[0]
-
-    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), kernel_minimum)
+@peer(kernel_minimum)
+def kernel(v: InstanceGame, seed: int, budget: int) -> np.ndarray:
+    """Run shap.KernelExplainer (Lundberg & Lee 2017) without l1_reg; scores (d,)."""
+    with seed_numpy(seed):
+        explainer = shap.KernelExplainer(v, np.zeros((1, v.d)))
+        return explainer.shap_values(np.ones((1, v.d)), nsamples=budget - 2, l1_reg=False, silent=True)[0]
 
 
-def permutation(
-    game: Game, inputs: np.ndarray, targets: np.ndarray, instances: Sequence[int], seed: int, budget: int
-) -> Scored:
+@peer(pair_minimum)
+def permutation(v: InstanceGame, seed: int, budget: int) -> np.ndarray:
     """Run shap.PermutationExplainer with as many permutations and reverses as the budget allows."""
-
-    def explain(v: InstanceGame, seed: int) -> np.ndarray:
-        pairs = (budget - 2) // (2 * (v.d - 1))
-        masker = shap.maskers.Independent(np.zeros((1, v.d)), max_samples=1)
-        with seed_numpy(seed):
-            explainer = shap.PermutationExplainer(v, masker, seed=seed)
-            return explainer(np.ones((1, v.d)), max_evals=pairs * (2 * v.d + 1), silent=True).values[0]
-
-    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), pair_minimum)
+    pairs = (budget - 2) // (2 * (v.d - 1))
+    masker = shap.maskers.Independent(np.zeros((1, v.d)), max_samples=1)
+    with seed_numpy(seed):
+        explainer = shap.PermutationExplainer(v, masker, seed=seed)
+        return explainer(np.ones((1, v.d)), max_evals=pairs * (2 * v.d + 1), silent=True).values[0]
 
 
-def partition(
-    game: Game,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    instances: Sequence[int],
-    seed: int,
-    budget: int,
-    fixed_context: int | None = None,
-) -> Scored:
+@peer(split_minimum)
+def partition(v: InstanceGame, seed: int, budget: int, fixed_context: int | None = None) -> np.ndarray:
     """Run shap.PartitionExplainer on a tree that halves the longest side; fixed_context: 0, 1, or both by default."""
 
-    def explain(v: InstanceGame, seed: int) -> np.ndarray:
-        def masker(mask: np.ndarray, x: np.ndarray) -> np.ndarray:
-            return (mask * x)[None]
+    def masker(mask: np.ndarray, x: np.ndarray) -> np.ndarray:
+        return (mask * x)[None]
 
-        masker.shape, masker.clustering, masker.immutable_outputs = ((1, v.d), build_linkage(game.features.shape), True)
-        with seed_numpy(seed):
-            explainer = shap.PartitionExplainer(v, masker)
-            explanation = explainer(
-                np.ones((1, v.d)),
-                max_evals=budget - budget % 2,  # a node costs two evaluations, so an odd budget would be exceeded
-                fixed_context=fixed_context,
-                batch_size=BATCH_NODES,
-                silent=True,
-            )
-        return explanation.values[0]
-
-    return explain_each(explain, CountedGame(game, inputs, targets, instances, seed, budget), split_minimum)
+    masker.shape, masker.clustering, masker.immutable_outputs = ((1, v.d), build_linkage(v.features.shape), True)
+    with seed_numpy(seed):
+        explainer = shap.PartitionExplainer(v, masker)
+        explanation = explainer(
+            np.ones((1, v.d)),
+            max_evals=budget - budget % 2,  # a node costs two evaluations, so an odd budget would be exceeded
+            fixed_context=fixed_context,
+            batch_size=BATCH_NODES,
+            silent=True,
+        )
+    return explanation.values[0]
 
 
 @functools.cache
