@@ -237,6 +237,8 @@ def test_compare_gives_one_instance_no_interval():
     row = compare(measured(np.array([2.0]))).iloc[0]
     assert (row["mean"], row["n"]) == (2.0, 1) and np.isnan([row["low"], row["high"]]).all()
     assert formatting.interval(row) == "2.00"
+    row = compare(measured(np.repeat([1.0, 3.0], 5)).assign(statistic="seconds")).iloc[0]  # of two batches
+    assert (row["mean"], row["n"]) == (2.0, 10) and np.isnan([row["low"], row["high"]]).all()
 
 
 def test_compare_leaves_out_what_is_not_finite_and_averages_repeats():

@@ -42,7 +42,7 @@ def compare_files(paths: Iterable[str | Path], metrics: Sequence[str]) -> pd.Dat
 def compare(measured: pd.DataFrame) -> pd.DataFrame:
     """Return mean and 95 % interval over instances per method, statistic and x, repeats averaged.
 
-    n counts finite values; for one value, low and high are NaN. Intervals stay within their statistic's bounds; of
+    n counts finite values; for one value, and for the seconds of a batch, low and high are NaN. Intervals stay within their statistic's bounds; of
     values that are all 0 or 1 they are Wilson's (1927).
     """
     keys = ["method", "statistic", "x"]
@@ -77,6 +77,8 @@ def _bound_intervals(table: pd.DataFrame, values: np.ndarray) -> pd.DataFrame:
         for end, name in zip(wilson(table["mean"], table["n"]), ("low", "high"), strict=True)
     )
     missing = table["low"].isna()  # for one instance
+    # Seconds that several instances share are the time of a batch, measured once per shard.
+    missing |= (names == "seconds") & (2 * pd.DataFrame(values).nunique().to_numpy() <= table["n"])
     return table.assign(
         low=pd.Series(low, table.index).clip(lower=least).mask(missing),
         high=pd.Series(high, table.index).clip(upper=most).mask(missing),
