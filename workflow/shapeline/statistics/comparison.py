@@ -42,8 +42,8 @@ def compare_files(paths: Iterable[str | Path], metrics: Sequence[str]) -> pd.Dat
 def compare(measured: pd.DataFrame) -> pd.DataFrame:
     """Return mean and 95 % interval over instances per method, statistic and x, repeats averaged.
 
-    n counts finite values; for one value, and for the seconds of a batch, low and high are NaN. Intervals stay within their statistic's bounds; of
-    values that are all 0 or 1 they are Wilson's (1927).
+    n counts finite values; for one value, and for the seconds of a batch, low and high are NaN. Intervals stay within
+    their statistic's bounds; of values that are all 0 or 1 they are Wilson's (1927).
     """
     keys = ["method", "statistic", "x"]
     if not np.isfinite(measured["value"]).any():  # every row failed; the diagnostics give the reasons
