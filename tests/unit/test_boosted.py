@@ -223,7 +223,8 @@ def test_catboost_codes_texts_by_itself(prepared, table, tmp_path):
         np.exp(read.log_probs(data.inputs)), model.predict_proba(table[list("uvwxyz")]), atol=1e-6
     )
     with pytest.raises(
-        ShapelineError, match="a CatBoostClassifier that is given texts is not read; use gp_shapley or kernel_shap"
+        ShapelineError,
+        match="a CatBoostClassifier of texts or categories is unsupported; use gp_shapley or kernel_shap",
     ):
         shapeline.explain(model, table[list("uvwxyz")][:2], "tree_shap", background=table[9:12], value="margin")
 

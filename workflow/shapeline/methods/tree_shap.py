@@ -389,7 +389,7 @@ def open_pipeline(where: str, module: Any, dataset: "Dataset | None") -> Fitted:
                 return data.to_numpy(np.float64, na_value=np.nan)
             return np.asarray(data.toarray() if hasattr(data, "toarray") else data, np.float64)
         except (TypeError, ValueError) as error:
-            raise reject(f"{where}: {name_type(last)} that is given texts is not read; {ALTERNATIVES}") from error
+            raise reject(f"{where}: {name_type(last)} of texts or categories is unsupported; {ALTERNATIVES}") from error
 
     return Fitted(last, prepare, outputs)
 
