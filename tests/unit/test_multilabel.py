@@ -617,7 +617,7 @@ def test_a_report_shows_each_label_of_an_image(results, prepared):
     told = "".join(page.data for page in pages)
     assert "the label named beside the image" in told and "Each label has a row of its own" in told
     assert "1 of the 12 explained labels" in told
-    assert "The value of an image is the mean over its labels that have one" in told
+    assert "The value of an instance is the mean over its labels that have one" in told
 
 
 def test_means_of_seconds_and_nodes_are_over_images(results):

@@ -25,12 +25,18 @@ def test_a_run_has_the_files_and_metrics_of_each_method(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     parameters = build(Path("results"), "table", METHODS)
     rendering.render(REPORT, parameters, "results/reports/loans.html", "results/reports/loans.ipynb")
-    shapeline.log_to_mlflow("loans", tracking_uri=f"file:{tmp_path}/store")
+    with pytest.raises(ShapelineError, match=r"log_to_mlflow: .*'nosuch:/store'"):
+        shapeline.log_to_mlflow("loans", tracking_uri="nosuch:/store")
+    mlflow.set_tracking_uri(f"file:{tmp_path}/store")
+    with mlflow.start_run(run_name="outer") as outer:  # of another experiment
+        shapeline.log_to_mlflow("loans")
     client = mlflow.MlflowClient(f"file:{tmp_path}/store")
     (experiment,) = client.search_experiments(filter_string="name = 'loans'")
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
     assert set(runs) == {"loans", *METHODS}
     whole = runs["loans"].info.run_id
+    assert runs["loans"].data.tags["mlflow.parentRunId"] == outer.info.run_id
+    assert runs["loans"].data.metrics["instances"] == 12
     assert {file.path for file in client.list_artifacts(whole)} == {"loans.html", "loans.ipynb", "compared.parquet"}
     compared = pd.read_parquet(parameters["metrics"]).set_index(["metric", "method", "statistic"])
     for name in METHODS:

@@ -218,6 +218,8 @@ def test_instances_of_a_class_predicted_correctly_with_so_many_objects(subject):
     assert set(fewer["instance"]) < set(found["instance"])
     told = failures.failure(selection.select, subject, 0, len(fitting) + 1, **chosen)
     assert f"has {len(fitting)} of class 'cross' with 6 object(s) that are predicted correctly; lower the count" in told
+    told = failures.failure(selection.select, subject, 0, 1, objects=99)
+    assert "has 0 with 99 object(s); remove a condition" in told
     for one in ({"label": "no cross"}, {"correct": True}, {"objects": 1}):
         kept = selection.select(subject, 0, 3, **one)
         whole = {

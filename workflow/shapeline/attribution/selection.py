@@ -165,8 +165,9 @@ def _sample_rows(context: ExplanationContext, seed: int, selection: Selection) -
         order = _select_correct(context, order, count, explained)
         restriction += " that are predicted correctly"
     if count > len(order) and not (selection.fewer_ok and len(order)):
+        remedy = "lower the count" if len(order) else "remove a condition"
         raise ShapelineError(
-            f"instances.count: {count} asked, the {split} split has {len(order)}{restriction}; lower the count"
+            f"instances.count: {count} asked, the {split} split has {len(order)}{restriction}; {remedy}"
         )
     return np.sort(order[:count])
 

@@ -102,7 +102,7 @@ def read_executed_notebook(results: str, experiment: str) -> Path:
 
 @reported_extras("log_to_mlflow")
 def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri: str | None = None) -> str:
-    """Log a reported experiment to MLflow: a run, and in it a run per method.
+    """Log a reported experiment to MLflow: a run, in the active run if there is one, and in it a run per method.
 
     Parameters
     ----------
@@ -123,25 +123,37 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
     Raises
     ------
     ShapelineError
-        Where MLflow is not installed, or the experiment has no report.
+        Where MLflow is not installed or refuses, or the experiment has no report.
     """
     import mlflow
 
     executed = read_executed_notebook(str(results), experiment).resolve()
+    try:
+        if tracking_uri is not None:
+            mlflow.set_tracking_uri(tracking_uri)
+        return _log_runs(experiment, executed)
+    except mlflow.MlflowException as error:
+        raise ShapelineError(f"log_to_mlflow: {' '.join(str(error).split())}") from error
+
+
+def _log_runs(experiment: str, executed: Path) -> str:
+    """Log the run of an executed notebook, in the run that is active if there is one; return its identifier."""
+    import mlflow
+
     parameters = files.read_document(executed)["metadata"]["papermill"]["parameters"]
-    if tracking_uri is not None:
-        mlflow.set_tracking_uri(tracking_uri)
+    is_nested = mlflow.active_run() is not None
     mlflow.set_experiment(experiment)
     with (
         contextlib.chdir(executed.parents[len(Path(parameters["root"]).parts)]),
-        mlflow.start_run(run_name=experiment) as run,
+        mlflow.start_run(run_name=experiment, nested=is_nested) as run,
     ):
         loaded = experiments.load(**parameters)
         mlflow.log_params(
             {name: _format_value(loaded.settings.get(name)) for name in ("features", "reference", "value", "budget")}
         )
         tested = {name: loaded.model_card.get(name) for name in ("test_accuracy", "test_r2")}
-        mlflow.log_metrics({"instances": len(loaded.instances)} | {k: v for k, v in tested.items() if v is not None})
+        counts = {"instances": experiments.find_ids(loaded.instances).nunique()}
+        mlflow.log_metrics(counts | {k: v for k, v in tested.items() if v is not None})
         for file in (executed.with_suffix(".html"), executed, Path(parameters["metrics"] or ".")):
             if file.is_file():
                 mlflow.log_artifact(str(file))

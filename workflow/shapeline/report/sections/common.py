@@ -214,7 +214,7 @@ def interval_note(results: Results) -> HTML:
     """Return what the intervals cover, which depends on the number of sampling repetitions."""
     repeats = max((frame["repeat"].nunique() for frame in results.scores.values()), default=1)
     several = "image" in results.instances
-    text = "The value of an image is the mean over its labels that have one. " * several + (
+    text = "The value of an instance is the mean over its labels that have one. " * several + (
         "Intervals are 95 % intervals over instances. All methods explain the same instances, so a method can be "
         "significantly better than another although their intervals overlap. "
     )
