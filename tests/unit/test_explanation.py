@@ -522,6 +522,13 @@ def test_a_score_file_of_a_run_is_read(tmp_path):
         scores.write(tmp_path / "two.parquet", several, told)
         with pytest.raises(ShapelineError, match=f"holds {match}") if match else contextlib.nullcontext():
             assert shapeline.Explanation.load(tmp_path / "two.parquet").about.instances == [7, 9]  # of the model itself
+    labels = pd.concat([rows[:1], rows[:1].assign(target=1)])
+    scores.write(tmp_path / "labels.parquet", labels, told)
+    assert "of 1 instance (2 explanations)" in repr(shapeline.Explanation.load(tmp_path / "labels.parquet"))
+    for classes, target in ((told["classes"], "refused"), (None, "prediction")):  # without a model
+        scores.write(tmp_path / "none.parquet", rows[:1], {**told, "value": None, "classes": classes})
+        found = shapeline.Explanation.load(tmp_path / "none.parquet")
+        assert found.target_names == [target] and "nan" not in repr(found) and "instance 7" in repr(found)
 
 
 def test_figures_show_the_available_data(explained):

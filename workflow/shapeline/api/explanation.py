@@ -112,7 +112,7 @@ class Explanation(Record):
     def target_names(self) -> list[str]:
         """The explained class per instance, by its name or number; "prediction" for a regression."""
         names = self.about.classes
-        if self.about.value == "prediction":
+        if self.about.value == "prediction" or (self.about.value is None and not names):
             return ["prediction"] * len(self)
         return [names[number] if number < len(names) else f"class {number}" for number in self.target]
 

@@ -187,6 +187,9 @@ def format_title(explanation, index: int) -> str:
     target = explanation.target_names[index]
     if explanation.about.value == GAME:
         return f"{target} {full}, base value {empty} (no players)"
+    if explanation.about.value is None:
+        of = f": class {target}" if explanation.about.classes else ""
+        return f"instance {name_rows(explanation)[index]}{of}"
     of = "" if explanation.about.value == "prediction" else f" of class {target.removeprefix('class ')}"
     value = VALUES.get(explanation.about.value, "").partition(" (")[0] if of else ""
     return f"instance {name_rows(explanation)[index]}: {value or 'prediction'} {full}{of}, base value {empty}"

@@ -104,6 +104,7 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
             "rows": count,
             "classes": tuple(metadata.get("classes") or [ONE] * is_game),
             "instances": rows["instance"].tolist(),
+            "inputs": pd.factorize(rows["instance"])[0],  # labels of an instance are rows of it
             "features": [None] * n,
             "names": [tuple(names[: longest if row is None else len(row)]) for row in rows["scores"]],
         }

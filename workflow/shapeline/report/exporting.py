@@ -133,7 +133,8 @@ def log_to_mlflow(experiment: str, results: str | Path = "results", tracking_uri
             mlflow.set_tracking_uri(tracking_uri)
         return _log_runs(experiment, executed)
     except mlflow.MlflowException as error:
-        raise ShapelineError(f"log_to_mlflow: {' '.join(str(error).split())}") from error
+        problem = " ".join(str(error).split()).rstrip(".")
+        raise ShapelineError(f"log_to_mlflow: MLflow: {problem}; correct it or give another tracking_uri") from error
 
 
 def _log_runs(experiment: str, executed: Path) -> str:
