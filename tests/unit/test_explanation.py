@@ -528,7 +528,7 @@ def test_a_score_file_of_a_run_is_read(tmp_path):
     for classes, target in ((told["classes"], "refused"), (None, "prediction")):  # without a model
         scores.write(tmp_path / "none.parquet", rows[:1], {**told, "value": None, "classes": classes})
         found = shapeline.Explanation.load(tmp_path / "none.parquet")
-        assert found.target_names == [target] and "nan" not in repr(found) and "instance 7" in repr(found)
+        assert found.target_names == [target] and "instance 7" in repr(found) and "base value" not in repr(found)
 
 
 def test_figures_show_the_available_data(explained):
