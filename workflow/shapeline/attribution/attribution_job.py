@@ -31,7 +31,6 @@ from shapeline.attribution.explanation import OPTIONAL, Explanation, build_rows
 from shapeline.attribution.game_values import ValueStore
 from shapeline.attribution.row_store import ADDRESS, FLUSH_SECONDS, Table, digest
 from shapeline.attribution.run import Options, attribute, runs_elsewhere, warm_up
-from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
 from shapeline.games import references
@@ -316,7 +315,6 @@ class _Part:
             if self.shown:  # equal shares of a feature's score have no standard error
                 shares = feature_kinds.spread_scores(explanation.scores, self.game.features, self.shown)
                 explanation = dataclasses.replace(explanation, scores=shares, **dict.fromkeys(OPTIONAL))
-            budget = None if isinstance(budget, StoppingCriterion) else budget
             frames.append(build_rows(explanation, self.share["instance"].iloc[indices], self.repeat, budget))
         return pd.concat(frames, ignore_index=True)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 
@@ -75,7 +76,7 @@ def build_rows(
     explanation: Explanation,
     instances: Sequence[int],
     repeat: int,
-    budget: float | None,
+    budget: float | StoppingCriterion | None,
     sizes: Sequence[int | None] = (),
 ) -> pd.DataFrame:
     """Return the score rows of an explanation, without those columns that a job adds; sizes: the number of features of
@@ -99,7 +100,7 @@ def build_rows(
         {
             "instance": np.asarray(instances),
             "repeat": repeat,
-            "budget": budget,
+            "budget": None if isinstance(budget, StoppingCriterion) else budget,
             "scores": list_numbers("scores", sizes, any_number=True),
             "standard_error": list_numbers("standard_error", sizes),
             "interactions": list_numbers("interaction_values", n_pairs),

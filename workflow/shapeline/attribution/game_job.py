@@ -23,7 +23,6 @@ from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check
 from shapeline.datasets import sources
 from shapeline.datasets.sources import source_files
 from shapeline.designs.design import check_integer
-from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import MethodFailure, ShapelineError, name_type, rename_place
 from shapeline.games.features import Features
 from shapeline.seeds import seed_of
@@ -227,11 +226,7 @@ class GameJob(Job):
                 details["evaluation_seconds"] = float(evaluation_seconds)
             seconds = explanation.seconds + seconds_spent * part
             explanation = dataclasses.replace(explanation, seconds=seconds, evaluations=evaluations)
-            frames.append(
-                build_rows(
-                    explanation, share["instance"], repeat, None if isinstance(budget, StoppingCriterion) else budget
-                )
-            )
+            frames.append(build_rows(explanation, share["instance"], repeat, budget))
         return pd.concat(frames, ignore_index=True)
 
     def _find_noise(self, values: Values) -> str:
