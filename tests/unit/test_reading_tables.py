@@ -443,7 +443,7 @@ def test_columns_beside_scores_are_numbers(tmp_path, column, cell, said):
     file.write_text(f"instance,a,b,{column}\n0,1,2,{cell}\n")
     own = Features("column", (2,), np.arange(2, dtype=np.int32), ("a", "b"))
     with pytest.raises(ShapelineError) as failure:
-        external.read(np.zeros((1, 2)), np.ones(1, int), [0], own, str(file))
+        external.read(np.ones(1, int), [0], own, str(file))
     assert said in str(failure.value)
 
 

@@ -273,7 +273,7 @@ def _estimate_by_scorer(game: PromptGame, method: MethodSettings, evaluations: i
     name = method.name
     scores, count, *warning = SCORERS[name](game, method.arguments, evaluations, seed, value == "token")
     unit = max(np.sum(game.signs > 0), 1) if value == "mean" and name not in ("h_shap", "attention_rollout") else 1
-    ends = merge_designs([Design(np.zeros((0, game.d), bool), np.zeros((game.d, 0)))], game.d)
+    ends = merge_designs([], game.d)
     result = (None, None, scores, None) if value == "token" else (scores / unit, None, None, None)
     return result, count, ends, *warning
 
@@ -286,7 +286,7 @@ def _plan(method: MethodSettings, d: int, evaluations: int, seed: int) -> tuple[
         def read(total: np.ndarray, tokens: np.ndarray) -> tuple:
             return constant, None, np.tile(constant / len(tokens), (len(tokens), 1)), None
 
-        return read, 0, merge_designs([Design(np.zeros((0, d), bool), np.zeros((d, 0)))], d)
+        return read, 0, merge_designs([], d)
     if not method.method.is_design:
         others = ", ".join(sorted(SCORERS))
         raise ShapelineError(

@@ -24,7 +24,7 @@ from shapeline.designs.design import count_evaluations
 from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import MethodFailure, ShapelineError, rename_place
 from shapeline.generation import estimates, game, language_models
-from shapeline.generation.game import Answer, PromptGame, Removal
+from shapeline.generation.game import PromptGame, Removal
 from shapeline.generation.prompts import WHERE, PromptRow, build_prompt, read_prompts
 from shapeline.methods.settings import Budget
 from shapeline.metrics.bookkeeping import MEASURES_KEY
@@ -75,8 +75,8 @@ class Reader:
         removal = self.settings.removal
         return Removal(removal) if isinstance(removal, str) else Removal(removal["kind"], removal["text"])
 
-    def play(self, row: PromptRow, own_ids: list[int] | None = None) -> tuple[PromptGame, Answer]:
-        """Return the game of a prompt and its answer; own_ids: of the model's generated answer, where known."""
+    def play(self, row: PromptRow, own_ids: list[int] | None = None) -> PromptGame:
+        """Return the game of a prompt; own_ids: of the model's generated answer, where known."""
         with rename_place(WHERE, row.where):
             model, tokenizer = self.opened_model
             chat = bool(getattr(tokenizer, "chat_template", None))
@@ -84,21 +84,21 @@ class Reader:
             encoder = game.open_encoder(model, tokenizer, chat, built)
             if own_ids is None:
                 most = self.settings.max_tokens
-                answer = game.find_answer(model, encoder, built, row.answer, self.removal, most)
+                answers = [game.find_answer(model, encoder, built, row.answer, self.removal, most)]
             else:
-                answer = encoder.build_answer(own_ids)
-            answers = [answer]
+                answers = [encoder.build_answer(own_ids)]
             if row.contrast is not None:
                 answers.append(encoder.encode_answer(row.contrast, built.render(np.ones(built.d, bool))))
-            return game.build_game(model, encoder, built, answers, self.removal), answer
+            return game.build_game(model, encoder, built, answers, self.removal)
 
 
 def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.DataFrame:
     """Return a row per prompt: its question, parts, answer, ids, tokens, support, and the values of both ends."""
     reader, rows = Reader(PromptSettings(**settings["prompts"]), device), []
     for number, prompt in enumerate(reader.rows):
-        played, answer = reader.play(prompt)
-        cache = CoalitionCache(reader, played, answer, store)
+        played = reader.play(prompt)
+        answer = played.source.answers[0]
+        cache = CoalitionCache(reader.settings, played, store)
         empty, full = played.totals(np.repeat([[False], [True]], played.d, axis=1))
         cache.write()
         question = prompt.question if isinstance(prompt.question, str) else prompt.question[-1]["content"]
@@ -113,10 +113,12 @@ def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.D
 class CoalitionCache:
     """Values of a prompt's coalitions in the row store: read at creation; `write` stores new ones."""
 
-    def __init__(self, reader: Reader, played: PromptGame, answer: Answer, store: str):
-        self.played, self.address = played, _compute_address(reader, played, answer)
-        self.key = build_value_key(reader.settings)
-        self.table = Table(Path(store, "values", self.key) if store else None, STORED_SCHEMA, growing=True)
+    def __init__(self, settings: PromptSettings, played: PromptGame, store: str):
+        full_prompt, answers = played.prompt.render(np.ones(played.prompt.d, bool)), played.source.answers
+        self.played = played
+        self.address = digest([full_prompt, played.prompt.parts, [[*answer.ids] for answer in answers]])
+        folder = Path(store, "values", build_value_key(settings)) if store else None
+        self.table = Table(folder, STORED_SCHEMA, growing=True)
         result = self.table.read({self.address})
         for row in result.itertuples():
             coalition = np.array([*row.coalition]) == "1"
@@ -142,12 +144,6 @@ def build_value_key(settings: PromptSettings) -> str:
     return digest([sorted(map(digest_file, files)), settings.removal, list_versions("torch", ["transformers"])])
 
 
-def _compute_address(reader: Reader, played: PromptGame, answer: Answer) -> str:
-    full_prompt = played.prompt.render(np.ones(played.prompt.d, bool))
-    source = played.source
-    return digest([full_prompt, played.prompt.parts, [[*answer_tokens.ids] for answer_tokens in source.answers]])
-
-
 @dataclass(frozen=True)
 class PromptJob(Job):
     """A job of a method on prompts."""
@@ -165,8 +161,8 @@ class PromptJob(Job):
         for position, row in enumerate(share.to_dict("records"), 1):
             stored_ids = row["answer_ids"]
             ids = None if stored_ids is None else [*map(int, stored_ids)]
-            played, answer = reader.play(reader.rows[row["row"]], ids)
-            cache = CoalitionCache(reader, played, answer, self.store)
+            played = reader.play(reader.rows[row["row"]], ids)
+            cache = CoalitionCache(self.prompts, played, self.store)
             runs = itertools.product(range(self.settings.repeats), self.settings.method.budgets)
             frames += [self._build_row(played, row, repeat, budget, on_error) for repeat, budget in runs]
             cache.write()

@@ -28,12 +28,7 @@ NO_COUNT = "evaluations unknown"
 
 
 def read(
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    instances: Sequence[int],
-    features: Features,
-    path: str,
-    dataset: Dataset | None = None,
+    targets: np.ndarray, instances: Sequence[int], features: Features, path: str, dataset: Dataset | None = None
 ) -> tuple[np.ndarray, np.ndarray, dict]:
     """Return scores (n, d) of instances (n,) for targets (n,) in a file, their evaluations, and warnings and seconds.
 
