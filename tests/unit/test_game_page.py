@@ -82,3 +82,8 @@ def test_the_header_gives_the_reason_of_methods_that_failed():
     )
     shown = str(sections.header(results).data)
     assert f"exact failed: {reason}." in shown and "known error" not in shown
+    named = re.findall("<b>(.+?)</b><span>(.+?)</span>", shown)
+    assert (
+        named[:3] == [("3", "players"), ("1", "output"), ("1", "method compared")]
+        and ("1", "failed explanation") in named
+    )

@@ -1,6 +1,7 @@
 """Sections of every page: top, diagnostics, cost, deletion and insertion, error."""
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
@@ -38,7 +39,12 @@ def top(
     """
     items = [f"<li><b>{html.escape(short)}</b> {html.escape(more)}</li>" for short, more in answers]
     items += [f"<li>{html.escape(text)}</li>" for text in sentences]
-    shown = {name: value for name, value in facts.items() if value is not None}
+    # The first noun of a name is a plural: "1 instance explained" has none.
+    shown = {
+        re.sub(r"s(?=[ ,]|$)", "", name, count=1) if value == "1" else name: value
+        for name, value in facts.items()
+        if value is not None
+    }
     cells = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for name, value in shown.items())
     above, listed = cards.data if cards else "", f'<ul class="headlines">{"".join(items)}</ul>'
     return HTML(f'<h1>{html.escape(title)}</h1>{above}{listed}<div class="key">{cells}</div>')
