@@ -7,6 +7,7 @@ import sys
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -481,6 +482,7 @@ def test_a_sigma_that_underflows_gives_a_warning():
 
 
 X3 = np.eye(3)
+FRAME = pd.DataFrame(X3, columns=list("abc"))
 
 
 @pytest.mark.parametrize(
@@ -498,7 +500,23 @@ X3 = np.eye(3)
         (lambda: influence.mim(X3.astype(str), X3, [0, 1, 1]), "code categories as numbers"),
         (lambda: influence.mim(X3, X3, [0, 1, 1], "inverse_sqare"), "Did you mean 'inverse_square'"),
         (lambda: influence.mim(X3, X3, [0, 1, 1], lambda r: -r), "finite numbers >= 0"),
-        (lambda: influence.mim(X3, X3, [0, 1, 1], categorical=(3,)), "numbered 0 to 2"),
+        *(
+            (lambda one=one: influence.mim(X3, X3, [0, 1, 1], categorical=one), "list of column numbers from 0 to 2")
+            for one in ((3,), (-1,), (1.0,), [True, False, False], np.eye(3, dtype=bool)[0], ["a"], "01", 1)
+        ),
+        (lambda: influence.mim(X3, X3, np.array(["a", None, "b"], object)), r"labels\[1\] is missing"),
+        (lambda: influence.mim(X3, X3, [0, 1, 1], point_labels=[0, 1, None]), r"point_labels\[2\] is missing"),
+        *(
+            (lambda measure=measure: measure(pd.DataFrame(X3[:1], columns=list("bac"))), "or in another order")
+            for measure in (
+                lambda points: influence.mim(points, FRAME, [0, 1, 1]),
+                lambda points: influence.qii(np.sum, points, FRAME),
+                lambda points: influence.augmented_mim(np.sum, points, FRAME, [0, 1, 1]),
+            )
+        ),
+        (lambda: influence.qii(np.sum, X3, X3, permutations=2.5), "permutations is 2.5; give a whole number"),
+        (lambda: influence.augment(np.sum, X3, X3, [0, 1, 1], count=-1), "count is -1; give a whole number"),
+        (lambda: influence.data_lime(X3, X3, [0, 1, 1], dtype="float16"), "allowed: float32, float64"),
         (lambda: influence.mim(X3, X3, [0, 1, 1], device="tpu"), "unknown device"),
         (lambda: influence.mim(X3, X3, [0, 1, 1], dtype="float16"), "allowed: float32, float64"),
         (lambda: influence.mim(X3, np.zeros((0, 3)), []), "at least one of each"),

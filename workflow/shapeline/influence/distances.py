@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from shapeline.designs.design import check_integer
 from shapeline.errors import ShapelineError, nearest
 
 DTYPES = ("float32", "float64")
@@ -86,6 +88,38 @@ def check_table(where: str, name: str, rows, finite: bool = True) -> np.ndarray:
     return rows
 
 
+def check_points(where: str, points, X, finite: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Return points (p, n) and data X (m, n) as tables; data frames need the same columns in the same order."""
+    named = [list(rows.columns) for rows in (points, X) if hasattr(rows, "columns")]
+    if len(named) == 2 and named[0] != named[1]:
+        raise ShapelineError(f"{where}: points and X have other columns, or in another order; give them the same.")
+    points, X = check_table(where, "points", points), check_table(where, "X", X, finite=finite)
+    if points.shape[1] != X.shape[1]:
+        raise ShapelineError(
+            f"{where}: points have {points.shape[1]} features and X has {X.shape[1]}; give them the same columns."
+        )
+    return points, X
+
+
+def check_columns(where: str, columns, n: int) -> np.ndarray:
+    """Return the numbers of categorical columns among n. Raises ShapelineError for names and masks."""
+    try:
+        numbers = np.array([check_integer(where, "categorical", one, 0) for one in columns], int)
+    except (TypeError, ShapelineError):
+        numbers = np.array([n])
+    if isinstance(columns, str) or not (numbers < n).all():
+        raise ShapelineError(f"{where}: categorical={columns!r}; give a list of column numbers from 0 to {n - 1}.")
+    return numbers
+
+
+def check_dtype(where: str, dtype: object) -> str:
+    """Return the name of a type of DTYPES. Raises ShapelineError."""
+    for name in DTYPES:
+        if dtype in (name, np.dtype(name)):
+            return name
+    raise ShapelineError(f"{where}: dtype {dtype!r}; allowed: {', '.join(DTYPES)}.")
+
+
 def check_positive(where: str, name: str, value: float) -> float:
     """Return a finite number > 0. Raises ShapelineError."""
     if not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
@@ -139,6 +173,9 @@ def check_labels(where: str, name: str, labels, count: int, regression: bool) ->
     if labels.dtype.kind not in ("fiub" if regression else "fiubUSO"):
         raise ShapelineError(f"{where}: {name} holds {labels.dtype}; give numbers.")
     if labels.dtype.kind == "O":
+        missing = np.flatnonzero(pd.isna(labels))
+        if len(missing):
+            raise ShapelineError(f"{where}: {name}[{missing[0]}] is missing; drop records without a label.")
         labels = labels.astype(str)
     if labels.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(labels))
@@ -197,18 +234,9 @@ class Neighbours:
 
     def __init__(self, where: str, points, X, categorical=(), dtype: str = "float32", device: str = "cpu"):
         self.where = where
-        self.points, self.X = check_table(where, "points", points), check_table(where, "X", X, finite=False)
+        self.points, self.X = check_points(where, points, X, finite=False)
         n = self.X.shape[1]
-        if self.points.shape[1] != n:
-            raise ShapelineError(
-                f"{where}: points have {self.points.shape[1]} features and X has {n}; give them the same columns."
-            )
-        dtype = np.dtype(dtype).name
-        if dtype not in DTYPES:
-            raise ShapelineError(f"{where}: dtype {dtype!r}; allowed: {', '.join(DTYPES)}.")
-        chosen = np.asarray(list(categorical), int)
-        if len(chosen) and not (0 <= chosen.min() and chosen.max() < n):
-            raise ShapelineError(f"{where}: categorical={list(categorical)}; columns are numbered 0 to {n - 1}.")
+        dtype, chosen = check_dtype(where, dtype), check_columns(where, categorical, n)
         plain = np.ones(n, bool)
         plain[chosen] = False
         self.categorical, self.numeric = np.flatnonzero(~plain), np.flatnonzero(plain)

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from shapeline.errors import ShapelineError, nearest
-from shapeline.influence.distances import BLOCK_CELLS, Neighbours, Space, check_positive
+from shapeline.influence.distances import BLOCK_CELLS, Neighbours, Space, check_dtype, check_positive
 
 MAX_CONDITION = 1e4  # largest condition number for which float32 rows are exact within 1e-5
 CLASSIFIERS = ("line", "step")
@@ -81,7 +81,7 @@ def data_lime(
     # Distances are in float64: they cost little relative to the fits, and the kernels are steep.
     data = Neighbours(where, points, X, categorical, "float64", device)
     known, codes = data.labels(labels, regression, point_labels)
-    dtype = np.dtype(dtype).name
+    dtype = check_dtype(where, dtype)
     tolerance = 1e-12 if dtype == "float64" else 1e-6
     scores = np.zeros(data.points.shape)
     lost = []

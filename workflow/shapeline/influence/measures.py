@@ -13,10 +13,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from shapeline.designs.design import enumerate_coalitions
+from shapeline.designs.design import check_integer, enumerate_coalitions
 from shapeline.designs.exact import shapley_readout
 from shapeline.errors import ShapelineError, nearest
-from shapeline.influence.distances import Neighbours, check_labels, check_positive, check_table, identify
+from shapeline.influence.distances import Neighbours, check_labels, check_points, check_positive, check_table, identify
 
 ALPHAS = ("constant", "inverse", "inverse_square", "gaussian")
 
@@ -189,8 +189,9 @@ def augmented_mim(
     as in `mim`.
     """
     measure = partial(mim, alpha=alpha, regression=regression, categorical=categorical, width=width)
+    points, X = check_points("augmented_mim", points, X)
     scores = []
-    for index, point in enumerate(np.asarray(points)[:, None]):
+    for index, point in enumerate(points[:, None]):
         augmented = augment(predict, point, X, labels, count, spread, seed=seed)
         label = None if point_labels is None else np.asarray(point_labels)[index : index + 1]
         scores.append(measure(point, *augmented, point_labels=label, dtype=dtype, device=device)[0])
@@ -207,12 +208,8 @@ def augment(predict: Callable, points, X, labels, count: int = 100, spread: floa
     spread: rows are x + N(0, spread times the column's standard deviation), so constant columns do not change.
     seed: of the noise.
     """
-    points, X = check_table("augment", "points", points), check_table("augment", "X", X)
-    spread = check_positive("augment", "spread", spread)
-    if points.shape[1] != X.shape[1]:
-        raise ShapelineError(
-            f"augment: points have {points.shape[1]} features and X has {X.shape[1]}; give them the same columns."
-        )
+    points, X = check_points("augment", points, X)
+    spread, count = check_positive("augment", "spread", spread), check_integer("augment", "count", count, 0)
     random = np.random.default_rng(seed)
     noise = random.standard_normal((len(points), count, X.shape[1])) * (spread * X.std(axis=0))
     rows = (points[:, None, :] + noise).reshape(-1, X.shape[1])
@@ -442,12 +439,8 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
     >>> influence.qii(lambda rows: rows @ np.array([2.0, 1.0]), [[1.0, 1.0]], X)
     array([[0.5 , 0.25]])
     """
-    points, X = check_table("qii", "points", points), check_table("qii", "X", X)
-    n = X.shape[1]
-    if points.shape[1] != n:
-        raise ShapelineError(f"qii: points have {points.shape[1]} features and X has {n}; give them the same columns.")
-    if permutations < 1:
-        raise ShapelineError(f"qii: permutations = {permutations}; at least 1.")
+    points, X = check_points("qii", points, X)
+    n, permutations = X.shape[1], check_integer("qii", "permutations", permutations, 1)
     if n <= MAX_EXACT:
         masks = enumerate_coalitions(n, "qii")
         parts = [X[a : a + MAX_ROWS] for a in range(0, len(X), MAX_ROWS)]
