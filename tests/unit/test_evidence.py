@@ -416,6 +416,7 @@ def test_a_regression_is_near_chance_if_the_mean_is_as_accurate_and_unknown_accu
     for r2, chance in ((-0.1, True), (0.0, True), (0.3, False)):
         known = SimpleNamespace(model_card={"test_r2": r2}, dataset_card={}, settings={})
         assert (warn_near_chance(known) is not None) == chance
+        assert not chance or f"is {'−0.10' if r2 else '0.00'}:" in warn_near_chance(known)
     unknown = SimpleNamespace(model_card={"test_accuracy": 0.5}, dataset_card={}, settings={})
     several = SimpleNamespace(model_card={"test_accuracy": 0.5}, dataset_card=dict(CHANCE["dataset_card"]), settings={})
     several.dataset_card["task"] = "multilabel"

@@ -339,8 +339,8 @@ def test_instances_hold_numbers(prepared):
 
 
 def test_pages_report_r_squared_instead_of_accuracy(monkeypatch):
-    facts = tables.model_facts({"test_r2": 0.4567, "test_rmse": 54.321})
-    assert facts.to_dict("records") == [{"fact": "test R²", "value": "0.457"}, {"fact": "test RMSE", "value": "54.3"}]
+    facts = tables.model_facts({"test_r2": -0.4567, "test_rmse": 54.321})
+    assert facts.to_dict("records") == [{"fact": "test R²", "value": "−0.457"}, {"fact": "test RMSE", "value": "54.3"}]
     entry = {
         "title": "one",
         "accuracy": None,

@@ -61,8 +61,8 @@ def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
     elif facts["accuracy"] is not None:
         sentences.append(f"The model classifies {accuracy} of {tested} correctly.")
     if facts["r2"] is not None:
-        error = number(results.model_card.get("test_rmse"))
-        sentences.append(f"On {tested}, the predictions of the model have R² {facts['r2']:.2f} and RMSE {error}.")
+        r2, error = number(facts["r2"], decimals=2), number(results.model_card.get("test_rmse"))
+        sentences.append(f"On {tested}, the predictions of the model have R² {r2} and RMSE {error}.")
     remark = right if len(known) and not regression else ""
     if results.settings.get("target"):
         remark += f"; the explained class is always {experiment.describe_explained_class(results)}"

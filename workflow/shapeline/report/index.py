@@ -320,7 +320,7 @@ def _write_card(result: Results, answers: Sequence[Evidence]) -> str:
     link = f'<a class="need" href="{_escape(result.experiment)}.html">{_escape(facts["title"])}</a>'
     figures = [f"{format_count(facts['instances'], 'instance')}, d = {number(result.d)}"]
     if facts["r2"] is not None:
-        figures.append(f"model R² {facts['r2']:.2f}")
+        figures.append(f"model R² {number(facts['r2'], decimals=2)}")
     elif facts["accuracy"] is not None:
         figures.append(f"model accuracy {experiment.describe_accuracy(result.model_card, facts['accuracy'])}")
     figures.append(f"{number(facts['evaluations'])} evaluations in total")

@@ -230,7 +230,7 @@ def model_facts(card: Mapping) -> pd.DataFrame:
             "test accuracy": accuracy(card, card["test_accuracy"]) if "test_accuracy" in card else None,
             "test accuracy per label": format_lists({name: accuracy(card, value) for name, value in by_label.items()}),
             "all labels correct": accuracy(card, card["test_exact_match"]) if "test_exact_match" in card else None,
-            "test R²": None if card.get("test_r2") is None else f"{card['test_r2']:.3f}",
+            "test R²": None if card.get("test_r2") is None else number(card["test_r2"], decimals=3),
             "test RMSE": None if card.get("test_rmse") is None else number(card["test_rmse"]),
             "epochs": f"{epochs}, best: {best}" if epochs and best else epochs or None,
             "training": plain(card.get("training")),

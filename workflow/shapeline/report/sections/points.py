@@ -95,7 +95,7 @@ def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
         verdict = "no lower than" if values.mean() >= PAPER_COSINE else "below"
         lines.append(
             f"The mean cosine between {' and '.join(pair)} over {number(len(values))} instances is "
-            f"{values.mean():.3f}, {verdict} the paper's {PAPER_COSINE} on its data."
+            f"{number(values.mean(), decimals=3)}, {verdict} the paper's {PAPER_COSINE} on its data."
         )
     empty = {entry: len(sparse_rows(results.scores[entry])) for entry in list_data_entries(results)}
     if any(empty.values()):
