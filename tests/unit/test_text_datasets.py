@@ -29,13 +29,17 @@ def prepared(tmp_path, texts, settings=None, **more):
     return card, loading.load(tmp_path / "out")
 
 
+# The example of Chen et al. (2018); it is not among the reviews, but all its words are.
+EXAMPLE = "It is not heartwarming or entertaining. It just sucks."
+
+
 # ---- words
 
 
 @pytest.mark.parametrize(
     ("document", "expected"),
     [
-        ("It is not heartwarming or entertaining. It just sucks.", synthetic.EXAMPLE.lower().replace(".", "").split()),
+        (EXAMPLE, EXAMPLE.lower().replace(".", "").split()),
         ("Isn't it 'good'? Rock'n'roll!", ["isn't", "it", "good", "rock'n'roll"]),
         ("don\u2019t, DON'T", ["don't", "don't"]),
         ("A well-made 2-hour film_noir (1949)...", ["a", "well", "made", "2", "hour", "film", "noir", "1949"]),
@@ -552,7 +556,7 @@ def test_reviews_are_synthetic_and_balanced(made):
 
 def test_reviews_include_the_words_of_the_example(made):
     _, card, data = made
-    ids = tokenizer.encode_documents([synthetic.EXAMPLE], card)[0]
+    ids = tokenizer.encode_documents([EXAMPLE], card)[0]
     assert (ids != 0).sum() == 9 and text.UNKNOWN not in ids
     assert not (data.inputs == ids).all(axis=1).any()
 
@@ -562,7 +566,7 @@ def test_the_decisive_words_decide(made):
     documents, flags = tokenizer.read_documents(folder, data.ids), tokenizer.read_ground_truth_words(folder, data.ids)
     polarity = {
         word: side
-        for side in (synthetic.NEGATIVE, synthetic.POSITIVE)
+        for side in range(2)
         for word in (*synthetic.ADJECTIVES[side], *(form for forms in synthetic.VERBS[side] for form in forms))
     }
     negators = {"not", "isn't", "never", "doesn't"}

@@ -15,11 +15,7 @@ from shapeline.seeds import seed_of
 N, SHORTEST, LONGEST = 3000, 4, 30
 NEGATED = 0.4  # share of the opinions that are negations
 OPINION = 0.35  # share of the sentences after the first that are opinions
-# The example of Chen et al. (2018); it is not among the reviews, but all its words are.
-EXAMPLE = "It is not heartwarming or entertaining. It just sucks."
-
-NEGATIVE, POSITIVE = 0, 1
-ADJECTIVES = (
+ADJECTIVES = (  # negative, then positive, as the classes
     "dull tedious clumsy boring awful lifeless shallow predictable forgettable annoying bland messy hollow lazy "
     "painful pointless stale tiresome unfunny wooden".split(),
     "heartwarming entertaining brilliant moving funny charming delightful gripping clever superb touching wonderful "
