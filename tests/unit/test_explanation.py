@@ -257,6 +257,8 @@ def test_a_method_that_evaluates_for_each_class_costs_their_sum():
     rows = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
     one, each = (shapeline.explain(net, rows[:2], "saliency", target=target) for target in ("predicted", "each"))
     assert each.cost["evaluations"] == 3 * one.cost["evaluations"]
+    path = shapeline.explain(net, rows[:2], "integrated_gradients", background=rows, steps=8)
+    assert "cost      1 gradient per instance; " in repr(one) and "cost      60 gradients per instance; " in repr(path)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from shapeline.errors import format_count, shorten_name
+from shapeline.errors import shorten_name
 from shapeline.methods.registry import METHODS
-from shapeline.report.formatting import format_evaluations
+from shapeline.report.formatting import format_count
 
 MAX_ROWS = 12  # features or instances listed
 MAX_COLUMNS = 5  # classes or outputs whose scores are listed
@@ -117,6 +117,13 @@ def name_unit(explanation) -> str | None:
     return value if method is None else method.name_unit(value, output, none="no unit")
 
 
+def count_evaluations(explanation) -> str:
+    """Return '120 evaluations', '1 gradient': the cost per instance."""
+    method = METHODS.get(name_of(explanation))
+    noun = "gradient" if method is not None and method.gradients else "evaluation"
+    return format_count(explanation.cost["evaluations"], noun)
+
+
 def facts(explanation) -> dict[str, str]:
     """Return the explained value, the baseline, the cost, failures and warnings, by name."""
     about, cost = explanation.about, explanation.cost
@@ -125,19 +132,21 @@ def facts(explanation) -> dict[str, str]:
     words = ":" if about.value == GAME else " of" if len(of) == 1 else " of the explained class:"
     targets = "" if about.value in ("prediction", None) or about.classes == (ONE,) else f"{words} {listed}"
     each = "" if about.value == GAME else " per instance"
-    averaged = f", each averaged over {about.rows} background rows" if about.rows > 1 and cost["evaluations"] else ""
-    spent = format_evaluations(cost["evaluations"])
+    method = METHODS.get(name_of(explanation))
+    passes = method is not None and method.family == "gradients"  # each of one row, also of the background
+    averages = about.rows > 1 and cost["evaluations"] and not passes
+    averaged = f", each averaged over {about.rows} background rows" if averages else ""
     texts = {
         "value": f"{VALUES.get(about.value, about.value)}{targets}",
         "baseline": about.reference,
-        "cost": f"{spent} evaluations{each}{averaged}; {cost['seconds']:.2g} s in total",
+        "cost": f"{count_evaluations(explanation)}{each}{averaged}; {cost['seconds']:.2g} s in total",
     }
     outcomes = zip(explanation.error, explanation.status, strict=True)
     if failed := [error or status for error, status in outcomes if status != "ok"]:
         texts["failed"] = f"{len(failed)} of {_count_rows(explanation)}: {failed[0]}"
     if flags := list_warnings(explanation):
         texts["warning"] = "; ".join(flags)
-    if (method := METHODS.get(name_of(explanation))) is not None and method.unsigned:
+    if method is not None and method.unsigned:
         texts["sign"] = "none: scores are magnitudes"
     if method is not None and method.unit == "output" and about.value not in ("prediction", "log_probability"):
         texts["unit"] = f"{name_unit(explanation)}: scores are not contributions to the value"
