@@ -1,5 +1,6 @@
 """Influence measures as methods: hand-computed scores of the training part, counts, and runs without a model."""
 
+import dataclasses
 import inspect
 from pathlib import Path
 
@@ -99,6 +100,9 @@ def test_a_categorical_column_is_named_or_numbered():
     by_name = explained("mim", categorical=["b"], alpha="constant").scores[0]
     assert by_name == pytest.approx(explained("mim", categorical=[1], alpha="constant").scores[0])
     assert by_name == pytest.approx([1, 1])  # the second row differs in b: (0 - 1) times the sign -1
+    for values, expected in (("xyz", by_name), ("xy", explained("mim", alpha="constant").scores[0])):  # in the dataset
+        data = dataclasses.replace(CROSS, card={**CROSS.card, "categories": {"b": list(values)}})
+        assert explained("mim", data, alpha="constant").scores[0] == pytest.approx(expected)
     with pytest.raises(ShapelineError, match=r"there is no column 'c'.*Allowed: a, b"):
         explained("mim", categorical=["c"])
 

@@ -110,7 +110,9 @@ def data_lime(
 
 def _check(where: str, classifier: str, regression: bool, mu: float | None, categorical) -> None:
     if mu is not None and len(tuple(categorical)):
-        raise ShapelineError(f"{where}: the cosine kernel (mu) takes no categorical columns; use rho.")
+        raise ShapelineError(
+            f"{where}: the cosine kernel (mu) takes no categorical columns, named or of the dataset; use rho."
+        )
     if classifier not in CLASSIFIERS:
         raise ShapelineError(f"{where}: unknown classifier {classifier!r}.{nearest(classifier, CLASSIFIERS)}")
     if classifier == "step" and regression:

@@ -34,8 +34,7 @@ def score_points(
     towards the instance's label, independent of a model's prediction; in a regression towards larger labels.
     """
     known = _select_complete(dataset, all_points)
-    if "categorical" in parameters:
-        parameters = {**parameters, "categorical": _number_columns(parameters["categorical"], dataset.card)}
+    parameters = {**parameters, "categorical": _number_columns(parameters.get("categorical"), dataset.card)}
     influence = measure(
         _flatten(inputs),
         _flatten(known.inputs),
@@ -60,8 +59,7 @@ def score_queried_points(
 ) -> tuple[np.ndarray, np.ndarray, dict]:
     """Return `augmented_mim` summed over each feature's cells (n, d), rows labelled by the model (n,), a warning."""
     model, known = game.model, _select_complete(dataset, False)
-    if "categorical" in parameters:
-        parameters = {**parameters, "categorical": _number_columns(parameters["categorical"], dataset.card)}
+    parameters = {**parameters, "categorical": _number_columns(parameters.get("categorical"), dataset.card)}
     counts: list[int] = []
 
     def predict(rows: np.ndarray) -> np.ndarray:
@@ -170,8 +168,10 @@ def _get_labels(dataset: Dataset, instances: Sequence[int]) -> np.ndarray:
     return dataset.labels[order[np.searchsorted(dataset.ids, instances, sorter=order)]]
 
 
-def _number_columns(columns: Sequence[int | str], card: dict) -> list[int]:
+def _number_columns(columns: Sequence[int | str] | None, card: dict) -> list[int]:
+    """Return the numbers of columns, by default those of three or more categories, whose codes have no order."""
     names = card.get("feature_names") or []
+    columns = columns or [name for name, values in card.get("categories", {}).items() if len(values) > 2]
     for column in columns:
         if isinstance(column, str) and column not in names:
             raise ShapelineError(f"categorical: there is no column '{column}'.{nearest(column, names)}")

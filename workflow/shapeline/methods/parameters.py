@@ -238,7 +238,9 @@ class SmoothGrad(Parameters):
 
 class OfPoints(Parameters):
     categorical: list[int | str] = Field(
-        [], description="Columns, by name or number from 0, that are 1 if equal to the instance's value, else 0."
+        [],
+        description="Columns, by name or number from 0, that are 1 if equal to the instance's value, else 0; by default"
+        " the dataset's columns of three or more categories.",
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the products.")
 
