@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression
 
@@ -59,6 +60,17 @@ def test_evaluations_are_those_of_explain_for_every_method():
         shapeline.compare(MODEL, X[:3], named, background=X[:8], evaluations=20, budget=4)
     with pytest.raises(ShapelineError, match="compare: evaluations"):
         shapeline.compare(MODEL, X[:3], named, background=X[:8], evaluations=0)
+
+
+def test_a_gradient_of_one_row_costs_less_where_an_evaluation_has_more_rows():
+    network, rows = torch.nn.Linear(5, 2), X.astype(np.float32)
+    counts = [
+        shapeline.compare(network, rows[:2], ["saliency", "integrated_gradients"], background=rows[:count]).table
+        for count in (1, 8)
+    ]
+    one, eight = (table["evaluations"] for table in counts)
+    assert one["saliency"] == 3 and eight["saliency"] == 3 / 8
+    assert one["integrated_gradients"] == eight["integrated_gradients"]  # which takes a path from each row
 
 
 def test_the_recommendation_is_that_of_the_reports(found):

@@ -99,6 +99,7 @@ def experiment(one: Evidence, budget: float | None = 4) -> SimpleNamespace:
         dataset_card={},
         exact=None,
         scores={},
+        metadata={},
         by_training_seed={},
     )
 
@@ -190,6 +191,7 @@ def of_errors(
         measured={"error": measured_errors(errors)},
         metrics={},
         scores={entry: rows(count) for entry, count in evaluations.items()},
+        metadata={},
         model_card={},
         dataset_card={},
         experiment="e",
@@ -348,6 +350,11 @@ def test_a_gradient_costs_three_evaluations_only_in_recommendations():
     assert criteria.experiment.average_evaluations(results)["saliency"] == 1
     assert one.within(results).entry == "two" and [cost for cost, _ in one.choices][:2] == [0, 2]
     assert "A gradient counts as 3 evaluations" in evidence._describe_rule([one]).data
+    results.metadata = {"two": [{"reference_rows": 12}]}  # an evaluation is of 12 rows, a gradient of one
+    [one] = criteria.collect_evidence(results)
+    assert one.evaluations["saliency"] == 0.25 and one.within(results).entry == "saliency"
+    assert "A gradient counts as 0.25 evaluations" in evidence._describe_rule([one]).data
+    assert "1 gradient (counted as 0.25 evaluations)" in evidence._format_cost(one, "saliency")
 
 
 def test_deletion_and_insertion_are_separate_criteria(one):

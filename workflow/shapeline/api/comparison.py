@@ -310,7 +310,9 @@ def _tabulate(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreemen
         }
     )
     with_gradients = [entry for entry in table.index if METHODS[entries[entry][0]].gradients]
-    table.loc[with_gradients, "evaluations"] *= GRADIENT_EVALUATIONS
+    # A gradient is of one row, an evaluation of all background rows.
+    rows = max((each.about.rows for each in found.values()), default=1)
+    table.loc[with_gradients, "evaluations"] *= GRADIENT_EVALUATIONS / rows
     return add_quality(table, measured, PRINTED, agreement)
 
 

@@ -25,6 +25,7 @@ def provenance(context: ExplanationContext, settings: dict, device: str) -> dict
     requested, framework = parse(settings), context.model and context.model.framework
     peer, elsewhere = requested.method.method.package, requested.method.arguments.get("python")
     release = shapiq_process.read_version(elsewhere) if elsewhere else peer and version(peer)
+    rows = context.reference and context.reference.rows
     git = shutil.which("git")
     commit = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip() if git else ""
     return {
@@ -34,6 +35,7 @@ def provenance(context: ExplanationContext, settings: dict, device: str) -> dict
         "parameters": settings["method"],
         "features": _describe_features(context),
         "reference": requested.game.reference if framework else None,
+        "reference_rows": 1 if rows is None else len(rows),
         "value": requested.game.value if framework else None,
         "classes": context.dataset.card.get("classes", []) if context.dataset else [],
         "seed": requested.game.seed,

@@ -78,6 +78,7 @@ class Evidence:
     available: int | None = None
     gradients: frozenset[str] = frozenset()
     incomplete: frozenset[str] = frozenset()
+    gradient_cost: float = GRADIENT_EVALUATIONS
 
     @functools.cached_property
     def candidates(self) -> pd.DataFrame:
@@ -213,6 +214,7 @@ def collect_evidence(results: Results) -> list[Evidence]:
                 None if n_test is None else n_test - (measured["instance"].nunique() - len(values)),
                 frozenset(experiment.list_gradient_methods(results)),
                 frozenset(entry for entry, frame in results.scores.items() if (frame["warning"] == NO_RULE).any()),
+                experiment.count_gradient_cost(results),
             )
         )
     return answers
@@ -223,7 +225,7 @@ def _add_reference_points(
 ) -> tuple[list[pd.DataFrame], pd.Series, str | None]:
     """Return measurements and evaluations of the further candidates, and the name of the truth."""
     spent = experiment.average_evaluations(results)
-    spent[experiment.list_gradient_methods(results)] *= GRADIENT_EVALUATIONS
+    spent[experiment.list_gradient_methods(results)] *= experiment.count_gradient_cost(results)
     if criterion.metric != "error":
         return [], spent, None
     parts, earlier = [name_budgets(measured)], experiment.average_evaluations_at_budgets(results)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline import scores as score_files
+from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
 from shapeline.datasets import loading
 from shapeline.datasets.loading import Dataset
 from shapeline.errors import ShapelineError
@@ -288,6 +289,12 @@ def count_evaluations(results: Results, frame: pd.DataFrame) -> int:
     if "players" in results.instances:
         frame = frame[frame["instance"].isin(results.instances.drop_duplicates("row")["instance"])]
     return count_coalitions(frame)
+
+
+def count_gradient_cost(results: Results) -> float:
+    """Return the evaluations that a gradient counts as: one of one row, where an evaluation has all of the baseline."""
+    rows = [file.get("reference_rows", 1) for files in results.metadata.values() for file in files]
+    return GRADIENT_EVALUATIONS / max(rows, default=1)
 
 
 def average_evaluations(results: Results, instance: int | None = None) -> pd.Series:

@@ -43,7 +43,9 @@ two_digit_interval = functools.partial(interval, decimals=2)
 
 def format_evaluations(value: float | None) -> str:
     """Return evaluations, integers or a mean: 177.5, since 177.500 looks like thousands."""
-    return number(value) if value is None or not np.isfinite(value) else f"{value:,.1f}".removesuffix(".0")
+    if value is None or not np.isfinite(value) or 0 < value < 1:  # a gradient where the baseline has many rows
+        return number(value, 2)
+    return f"{value:,.1f}".removesuffix(".0")
 
 
 def format_count(value: float | None, noun: str) -> str:

@@ -147,7 +147,7 @@ def _format_cost(answer: Evidence, entry: str, seconds: bool = False) -> str:
     count = answer.evaluations.get(entry, np.nan)
     text = format_count(count, "evaluation")
     if entry in answer.gradients:
-        text = f"{format_count(count / GRADIENT_EVALUATIONS, 'gradient')} (counted as {text})"
+        text = f"{format_count(count / answer.gradient_cost, 'gradient')} (counted as {text})"
     seconds_per_instance = answer.seconds.get(entry, np.nan)
     time = f"{number(1000 * seconds_per_instance)} ms" if np.isfinite(seconds_per_instance) else "–"
     return time if seconds else f"{text}, {time}" if np.isfinite(seconds_per_instance) else text
@@ -200,8 +200,10 @@ def _describe_rule(evidence: Sequence[Evidence]) -> HTML:
         "additional instances needed. Each metric has its own recommendation."
     )
     if any(answer.gradients for answer in evidence):
-        count = number(GRADIENT_EVALUATIONS)
-        details += f" A gradient counts as {count} evaluations: one forward pass, and two for the backward pass."
+        cost = evidence[0].gradient_cost
+        rows = "" if cost == GRADIENT_EVALUATIONS else " An evaluation has all rows of the baseline, a gradient one."
+        count = format_count(cost, "evaluation")
+        details += f" A gradient counts as {count}: one forward pass, and two for the backward pass.{rows}"
     return join_parts(
         note(
             "The recommended method is the cheapest that is non-inferior to the best, by a margin of "
