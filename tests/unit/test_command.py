@@ -209,6 +209,13 @@ def test_texts_have_classes(tmp_path):
     assert "source: table_file" in given and "task: regression" in given
 
 
+def test_texts_take_the_framework_that_is_installed(tmp_path, monkeypatch):
+    path = made(tmp_path, "texts")
+    for installed, framework in (("tensorflow", None), ("torch", "torch")):
+        monkeypatch.setattr(init_config, "is_installed", installed.__eq__)
+        assert yaml.safe_load(init_config.build_configuration(path))["models"]["texts"].get("framework") == framework
+
+
 def test_a_last_column_of_few_words_is_more_likely_than_many_numbers(tmp_path):
     table = pd.DataFrame({"income": np.arange(60.0), "age": range(60), "bought": ["yes", "no"] * 30})
     table.to_csv(tmp_path / "customers.csv", index=False)

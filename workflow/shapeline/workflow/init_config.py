@@ -21,7 +21,7 @@ from shapeline.datasets.csv_file import KEYS, PLAIN, CsvFormat, holds_texts
 from shapeline.datasets.entries import TEXT, parse
 from shapeline.datasets.sources import find_file, list_arguments, names_function
 from shapeline.datasets.table_file import MAX_CLASSES, SUFFIXES
-from shapeline.errors import ShapelineError
+from shapeline.errors import ShapelineError, is_installed
 from shapeline.generation.prompts import build_prompt, check_parts, read_prompts
 from shapeline.models import registry
 from shapeline.workflow.job_code import find_root
@@ -398,7 +398,8 @@ def _configure_texts(
     name: str, file: list[str], table, column: str, model: str | None, trained: Model | None, keys: dict
 ) -> str:
     length = int(min(400, max(8, table[column].dropna().str.split().str.len().quantile(0.95))))
-    source = _format_source(model) if model else "architecture: word_cnn"
+    only_torch = is_installed("torch") and not is_installed("tensorflow")  # the default of networks of texts
+    source = _format_source(model) if model else "architecture: word_cnn" + ", framework: torch" * only_torch
     takes_texts = model is not None and (model.endswith((".skops", ".onnx")) or "framework: function" in source)
     cut = [f"length: {length}    # tokens; longer texts are truncated", "vocabulary: 5000"]
     if takes_texts:
