@@ -385,6 +385,8 @@ def test_augmented_data_run_through_a_measure():
     np.testing.assert_array_equal(its_labels, predict(more))
     assert np.abs(more[len(X) : len(X) + 200].mean(axis=0) - X[0]).max() < 0.05
     border = np.abs(X[:, :1] - 0.5).argmin()
+    more, _ = influence.augment(predict, X[:1], X, known, count=20, seed=1, categorical=[2])
+    assert (more[len(X) :, 2] == X[0, 2]).all() and (more[len(X) :, 0] != X[0, 0]).all()
     more, its_labels = influence.augment(predict, X[[border]], X, known, count=500, spread=0.2, seed=1)
     scores = influence.mim(X[[border]], more, its_labels, "inverse")[0]
     assert scores[0] * known[border] > 5 * np.abs(scores[2])

@@ -16,7 +16,15 @@ import pandas as pd
 from shapeline.designs.design import check_integer, enumerate_coalitions
 from shapeline.designs.exact import shapley_readout
 from shapeline.errors import ShapelineError, nearest
-from shapeline.influence.distances import Neighbours, check_labels, check_points, check_positive, check_table, identify
+from shapeline.influence.distances import (
+    Neighbours,
+    check_columns,
+    check_labels,
+    check_points,
+    check_positive,
+    check_table,
+    identify,
+)
 
 ALPHAS = ("constant", "inverse", "inverse_square", "gaussian")
 
@@ -192,13 +200,15 @@ def augmented_mim(
     points, X = check_points("augmented_mim", points, X)
     scores = []
     for index, point in enumerate(points[:, None]):
-        augmented = augment(predict, point, X, labels, count, spread, seed=seed)
+        augmented = augment(predict, point, X, labels, count, spread, seed=seed, categorical=categorical)
         label = None if point_labels is None else np.asarray(point_labels)[index : index + 1]
         scores.append(measure(point, *augmented, point_labels=label, dtype=dtype, device=device)[0])
     return np.array(scores)
 
 
-def augment(predict: Callable, points, X, labels, count: int = 100, spread: float = 0.1, *, seed: int = 0):
+def augment(
+    predict: Callable, points, X, labels, count: int = 100, spread: float = 0.1, *, seed: int = 0, categorical=()
+):
     """Return the data and `count` rows around each point, labelled by the classifier (Sliwinski et al. 2019, §7.5).
 
     predict: rows (k, n) -> (k,) labels.
@@ -207,11 +217,13 @@ def augment(predict: Callable, points, X, labels, count: int = 100, spread: floa
     count: new rows per point.
     spread: rows are x + N(0, spread times the column's standard deviation), so constant columns do not change.
     seed: of the noise.
+    categorical: columns without noise.
     """
     points, X = check_points("augment", points, X)
     spread, count = check_positive("augment", "spread", spread), check_integer("augment", "count", count, 0)
     random = np.random.default_rng(seed)
     noise = random.standard_normal((len(points), count, X.shape[1])) * (spread * X.std(axis=0))
+    noise[..., check_columns("augment", categorical, X.shape[1])] = 0
     rows = (points[:, None, :] + noise).reshape(-1, X.shape[1])
     answers = np.asarray(predict(rows))
     if answers.shape != (len(rows),):
