@@ -205,7 +205,7 @@ def test_an_interrupted_rerun_keeps_every_row_and_the_same_command_finishes(done
     after = shards(done)
     assert [name for name in after if after[name] == before[name]]  # those whose jobs had not begun
     said = (done.path / "said").read_text()
-    assert re.search(r"stop(ped|ping after \d running jobs?); the same command resumes\n$", said), said
+    assert re.search(r"^stop(ped|ping after \d running jobs?); the same command resumes$", said, re.M), said
     assert "Traceback" not in said and "Error" not in said
     done.snakemake(*command[1:])
     assert not {name for name, time_ns in shards(done).items() if before[name] == time_ns}
