@@ -16,7 +16,7 @@ from shapeline.api.choice import MIN_EXACT, check_method, check_spending, seed_b
 from shapeline.api.explanation import Explanation
 from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
 from shapeline.errors import NO_RULE, ShapelineError, reported_extras
-from shapeline.methods.registry import METHODS
+from shapeline.methods.registry import METHODS, differ_in_unit
 from shapeline.metrics import error, log_odds
 from shapeline.report.formatting import format_evaluations
 from shapeline.statistics.paired import pivot_by_method
@@ -255,7 +255,7 @@ def _find_other_units(found: Mapping[str, Explanation], exact: Explanation | Non
     return {
         entry: formatting.name_unit(each)
         for entry, each in found.items()
-        if error.differ_in_unit(METHODS[formatting.name_of(each)], reference, value)
+        if differ_in_unit(METHODS[formatting.name_of(each)], reference, value)
     }
 
 

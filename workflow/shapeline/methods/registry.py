@@ -168,6 +168,15 @@ class Method:
         return getattr(entry, self.gradients) if isinstance(self.gradients, str) else self.gradients
 
 
+def differ_in_unit(method: Method, reference: Method, value: str | None) -> bool:
+    """Return whether scores of a method, for games of this value, are in another unit than those of the reference."""
+    output = "prediction" if value == "prediction" else "log_probability"
+    # External and random scores may have any unit; those of other methods without a unit have one of their own.
+    known = [one for one in (method, reference) if not one.function.startswith("shapeline.methods.external:")]
+    units = {one.name_unit(value, output, none="none") for one in known}
+    return len(units) > 1 or "none" in units
+
+
 class Registry(dict[str, Method]):
     """The methods by name; a name path/to/file.py:function refers to a user-defined design."""
 

@@ -5,7 +5,6 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.games.features import Features
-from shapeline.methods.registry import Method
 from shapeline.seeds import seed_of
 
 HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
@@ -36,15 +35,6 @@ def measure(
     groups = joined.groupby(joined["scores"].map(len))  # instances may differ in their number of features
     found = pd.concat([_pad_rows(group, top, seed, scale_free) for _, group in groups], ignore_index=True)
     return found if same_unit else found[found["statistic"].isin(WITHOUT_UNIT)].reset_index(drop=True)
-
-
-def differ_in_unit(method: Method, reference: Method, value: str | None) -> bool:
-    """Return whether scores of a method, for games of this value, are in another unit than those of the reference."""
-    output = "prediction" if value == "prediction" else "log_probability"
-    # External and random scores may have any unit; those of other methods without a unit have one of their own.
-    known = [one for one in (method, reference) if not one.function.startswith("shapeline.methods.external:")]
-    units = {one.name_unit(value, output, none="none") for one in known}
-    return len(units) > 1 or "none" in units
 
 
 def match_scale(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
