@@ -89,8 +89,12 @@ def explain_missing_recommendation(instances: int, has_model: bool) -> str:
     if instances < MIN_INSTANCES:
         explained = f"{number(instances)} {'is' if instances == 1 else 'are'} explained"
         return f"No recommendation: it needs at least {number(MIN_INSTANCES)} instances, and {explained}."
-    remedy = "; add log_odds to `metrics`" if has_model else ""
-    return f"No recommendation: no metric has values of two methods on {number(MIN_INSTANCES)} instances{remedy}."
+    if not has_model:
+        return "No recommendation: without a model or exact values no metric ranks the methods."
+    return (
+        f"No recommendation: no metric has values of two methods on {number(MIN_INSTANCES)} instances; add log_odds to "
+        "`metrics`."
+    )
 
 
 def health(results: Results, complete: bool | None = None) -> HTML:
