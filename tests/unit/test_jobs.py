@@ -27,6 +27,7 @@ def own_locks(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setattr(job_environment, "_locks", [])
+    job_environment._list_gpus.cache_clear()
     yield
     for lock in job_environment._locks:
         lock.release()

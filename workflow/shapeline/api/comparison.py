@@ -16,7 +16,7 @@ from shapeline.api.choice import MIN_EXACT, check_method, check_spending, seed_b
 from shapeline.api.explanation import Explanation
 from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
 from shapeline.errors import NO_RULE, ShapelineError, reported_extras
-from shapeline.methods.registry import METHODS, differ_in_unit
+from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
 from shapeline.report.formatting import format_evaluations
 from shapeline.statistics.paired import pivot_by_method
@@ -255,7 +255,7 @@ def _find_other_units(found: Mapping[str, Explanation], exact: Explanation | Non
     return {
         entry: formatting.name_unit(each)
         for entry, each in found.items()
-        if differ_in_unit(METHODS[formatting.name_of(each)], reference, value)
+        if METHODS[formatting.name_of(each)].differs_in_unit(reference, value)
     }
 
 
@@ -310,8 +310,7 @@ def _tabulate(found: Mapping, entries: Mapping, measured: pd.DataFrame, agreemen
         }
     )
     with_gradients = [entry for entry in table.index if METHODS[entries[entry][0]].gradients]
-    # A gradient is of one row, an evaluation of all background rows.
-    rows = max((each.about.rows for each in found.values()), default=1)
+    rows = max((each.about.rows for each in found.values()), default=1)  # of an evaluation; a gradient has one
     table.loc[with_gradients, "evaluations"] *= GRADIENT_EVALUATIONS / rows
     return add_quality(table, measured, PRINTED, agreement)
 

@@ -117,7 +117,7 @@ def name_unit(explanation) -> str | None:
     return value if method is None else method.name_unit(value, output, none="no unit")
 
 
-def count_evaluations(explanation) -> str:
+def format_cost(explanation) -> str:
     """Return '120 evaluations', '1 gradient': the cost per instance."""
     method = METHODS.get(name_of(explanation))
     noun = "gradient" if method is not None and method.gradients else "evaluation"
@@ -133,13 +133,12 @@ def facts(explanation) -> dict[str, str]:
     targets = "" if about.value in ("prediction", None) or about.classes == (ONE,) else f"{words} {listed}"
     each = "" if about.value == GAME else " per instance"
     method = METHODS.get(name_of(explanation))
-    passes = method is not None and method.family == "gradients"  # each of one row, also of the background
-    averages = about.rows > 1 and cost["evaluations"] and not passes
-    averaged = f", each averaged over {about.rows} background rows" if averages else ""
+    several = about.rows > 1 and getattr(method, "family", None) != "gradients"  # whose passes are of one row each
+    averaged = f", each averaged over {about.rows} background rows" if several and cost["evaluations"] else ""
     texts = {
         "value": f"{VALUES.get(about.value, about.value)}{targets}",
         "baseline": about.reference,
-        "cost": f"{count_evaluations(explanation)}{each}{averaged}; {cost['seconds']:.2g} s in total",
+        "cost": f"{format_cost(explanation)}{each}{averaged}; {cost['seconds']:.2g} s in total",
     }
     outcomes = zip(explanation.error, explanation.status, strict=True)
     if failed := [error or status for error, status in outcomes if status != "ok"]:

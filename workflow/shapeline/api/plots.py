@@ -330,7 +330,7 @@ def _build_entry(name: str, explanation, shared_unit: str) -> Entry:
         name=name,
         scores=[scores if np.isfinite(scores).any() else None for _, scores, _ in each],
         half=half,
-        note=formatting.count_evaluations(explanation),
+        note=formatting.format_cost(explanation),
         unit="" if unit == shared_unit else unit,
     )
 

@@ -223,11 +223,11 @@ class SampledMasks:
         answers = self.samples.run_shared(estimate, list(self.cache))
         for rows, answer in zip(members.values(), answers, strict=True):
             for name in ("scores", *OPTIONAL):
-                if (numbers := getattr(answer, name)) is not None:
-                    found.setdefault(name, np.full((len(designs), numbers.shape[1]), np.nan))[rows] = numbers
-        for name, numbers in found.items():
+                if (column := getattr(answer, name)) is not None:
+                    found.setdefault(name, np.full((len(designs), column.shape[1]), np.nan))[rows] = column
+        for name, column in found.items():
             reorder = self.samples.pairs if "interaction" in name else self.samples.scores
-            found[name] = reorder(numbers, positions)
+            found[name] = reorder(column, positions)
         evaluations = np.array([merged.designs[budget].evaluations for merged in designs])
         return Answer(evaluations=evaluations, details={}, **found)
 

@@ -137,6 +137,14 @@ class Method:
         """Return the unit of its scores, given the units of the value and of the output, and a name of none."""
         return {"value": value, "output": output, "slope": f"{output} per unit of the input", "none": none}[self.unit]
 
+    def differs_in_unit(self, reference: "Method", value: str | None) -> bool:
+        """Return whether its scores of a game of this value are in another unit than those of the reference."""
+        output = "prediction" if value == "prediction" else "log_probability"
+        # External and random scores may have any unit; those of other methods without a unit have one of their own.
+        known = [one for one in (self, reference) if not one.function.startswith("shapeline.methods.external:")]
+        units = {one.name_unit(value, output, none="none") for one in known}
+        return len(units) > 1 or "none" in units
+
     def function_for(self, framework: str | None) -> str:
         """Return "module:function" for a model of this framework."""
         return self.function.replace("{framework}", "tf" if framework == "tensorflow" else "torch")
@@ -166,15 +174,6 @@ class Method:
     def count_gradients(self, entry: Parameters) -> int:
         """Return the number of gradients per instance of an entry; 0 if the method uses none."""
         return getattr(entry, self.gradients) if isinstance(self.gradients, str) else self.gradients
-
-
-def differ_in_unit(method: Method, reference: Method, value: str | None) -> bool:
-    """Return whether scores of a method, for games of this value, are in another unit than those of the reference."""
-    output = "prediction" if value == "prediction" else "log_probability"
-    # External and random scores may have any unit; those of other methods without a unit have one of their own.
-    known = [one for one in (method, reference) if not one.function.startswith("shapeline.methods.external:")]
-    units = {one.name_unit(value, output, none="none") for one in known}
-    return len(units) > 1 or "none" in units
 
 
 class Registry(dict[str, Method]):

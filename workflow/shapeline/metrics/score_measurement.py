@@ -9,7 +9,7 @@ import pandas as pd
 
 from shapeline import scores
 from shapeline.attribution.row_store import digest, digest_file, digest_frame
-from shapeline.methods.registry import METHODS, differ_in_unit
+from shapeline.methods.registry import METHODS
 from shapeline.metrics.registry import METRICS
 from shapeline.metrics.scored_rows import measure, measure_missing, open_table, select_rows
 
@@ -56,7 +56,7 @@ def _has_unit_of(files, truth) -> bool:
     """Return whether scores have the unit of the exact ones, or either has none."""
     settings, exact = (scores.metadata(each.scores[0])["settings"] for each in (files, truth))
     method, reference = (METHODS[each["method"]["method"]] for each in (settings, exact))
-    return not differ_in_unit(method, reference, settings.get("value"))
+    return not method.differs_in_unit(reference, settings.get("value"))
 
 
 def _list_facts(name: str, job: dict, files) -> dict:

@@ -344,9 +344,8 @@ def warn_near_chance(results: Results) -> str | None:
     card, data = results.model_card, results.dataset_card
     if card.get("test_r2") is not None:
         r2 = number(card["test_r2"], decimals=2)
-        return (
-            f"Its R² on the test part is {r2}: always naming the mean does as well." if card["test_r2"] <= 0 else None
-        )
+        quality = f"Its R² on the test part is {r2}: always naming the mean does as well."
+        return quality if card["test_r2"] <= 0 else None
     counts = (data.get("counts") or {}).get("test") or {}
     rows = sum(counts.values())
     if card.get("test_accuracy") is None or not rows or data.get("task") == "multilabel" or find_other_dataset(results):

@@ -2,6 +2,7 @@
 
 import contextlib
 import faulthandler
+import functools
 import gc
 import logging
 import os
@@ -303,6 +304,11 @@ def list_visible_devices() -> list[str]:
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         names = (name.strip() for name in os.environ["CUDA_VISIBLE_DEVICES"].split(","))
         return [name for name in names if name not in ("", "-1", "NoDevFiles")]
+    return _list_gpus()
+
+
+@functools.cache  # a job asks more than once, and an idle driver takes seconds to answer
+def _list_gpus() -> list[str]:
     if not shutil.which("nvidia-smi"):
         return []
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)

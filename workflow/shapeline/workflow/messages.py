@@ -100,11 +100,12 @@ def trains_on_gpu(config: Config, model: str) -> bool:
 
 def list_gpu_lines(config: Config, names: Collection[str], asked: int | None, visible: int) -> Iterator[str]:
     """Yield a line on experiments that leave the visible GPUs unused, and one where no number of GPUs is given."""
-    models = {name: config.models.get(config.experiments[name].model) for name in sorted(names)}
-    unused = [name for name, model in models.items() if model and model.architecture and not uses_gpu(config, name)]
+    on_gpu = {name for name in names if uses_gpu(config, name)}
+    models = {name: config.models.get(config.experiments[name].model) for name in sorted({*names} - on_gpu)}
+    unused = [name for name, model in models.items() if model and model.architecture]
     if unused:
         yield f"short jobs run on the CPU, where they end sooner (device: cuda: on a GPU): {', '.join(unused)}"
-    if not asked and any(uses_gpu(config, name) for name in names):
+    if on_gpu and not asked:
         yield f"jobs that wait for a GPU hold cores; --resources gpu={visible} starts them when one is free"
 
 

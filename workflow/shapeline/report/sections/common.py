@@ -91,10 +91,8 @@ def explain_missing_recommendation(instances: int, has_model: bool) -> str:
         return f"No recommendation: it needs at least {number(MIN_INSTANCES)} instances, and {explained}."
     if not has_model:
         return "No recommendation: without a model or exact values no metric ranks the methods."
-    return (
-        f"No recommendation: no metric has values of two methods on {number(MIN_INSTANCES)} instances; add log_odds to "
-        "`metrics`."
-    )
+    lack = f"no metric has values of two methods on {number(MIN_INSTANCES)} instances"
+    return f"No recommendation: {lack}; add log_odds to `metrics`."
 
 
 def health(results: Results, complete: bool | None = None) -> HTML:

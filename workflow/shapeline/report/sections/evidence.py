@@ -78,7 +78,8 @@ def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, 
 
 def _list_evidence(answer: Evidence, advice: Recommendation, results: Results) -> list[str]:
     """Return the mean, the result of the comparison, and the cost of the exact values, a sentence each."""
-    quantity, count = answer.criterion.title.split(": ")[-1], len(advice.bounds)
+    title, count = answer.criterion.title.split(": ")[-1], len(advice.bounds)
+    quantity = title[:1].upper() + title[1:]
     limited = answer.within(results) is not None and results.settings.get("budget") is not None
     scope = f" of {count} methods{' within the budget' if limited else ''}"
     is_best = advice.entry == advice.bounds.index[0]
@@ -94,9 +95,7 @@ def _list_evidence(answer: Evidence, advice: Recommendation, results: Results) -
         use = f"{advice.entry} {status} and can be used. " if advice.safe else ""
         comparison = f"{use}{format_count(len(answer.values), 'instance')} do not suffice to decide."
     better = f"{answer.criterion.better} is better"
-    lines = [f"{quantity[:1].upper()}{quantity[1:]} {_format_mean(answer, advice.entry, results)}, {better}."] * bool(
-        advice.entry
-    )
+    lines = [f"{quantity} {_format_mean(answer, advice.entry, results)}, {better}."] * bool(advice.entry)
     lines += [comparison] * bool(comparison)
     if answer.truth is not None and answer.truth != advice.entry:
         times = answer.seconds.get(answer.truth, np.nan) / answer.seconds.get(advice.entry, np.nan)
