@@ -454,7 +454,7 @@ def test_the_command_that_is_run_is_printed(root, tmp_path, monkeypatch, capsys)
     assert "XDG_CACHE_HOME" in called.pop()[1]["env"]
     assert command.main(["run", "digits", "-n", "--", "--keep-going", "--forcerun", "attribute"]) == 3
     assert called[-1][0][0][3:] == [
-        *("digits", "--keep-going", "--forcerun", "attribute", "--cores", "all", "--dry-run")
+        *("digits", "--cores", "all", "--keep-going", "--forcerun", "attribute", "--dry-run")  # the user's --cores wins
     ]
     for action, hint in (("run", True), ("doctor", False)):
         with pytest.raises(SystemExit):

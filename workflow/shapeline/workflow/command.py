@@ -221,7 +221,7 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.cores != "all" and not re.fullmatch("0*[1-9][0-9]*", parsed.cores):
         raise ShapelineError(f"--cores: '{parsed.cores}' is no number of cores; give a number from 1, or all")
     _check_options(parsed.options)
-    words = ["snakemake", *parsed.targets, *parsed.options, "--cores", parsed.cores]
+    words = ["snakemake", *parsed.targets, "--cores", parsed.cores, *parsed.options]
     if folder is None:  # the installed workflow makes its results here
         folder, installed = Path.cwd(), find_root()
         words += ["--snakefile", str(installed / "Snakefile")]
