@@ -226,7 +226,7 @@ def test_the_recommendation_reports_warnings_of_its_method(one):
     made = answer({"dear": one.values["dear"], "free": one.values["dear"] + 9}, {"dear": 9, "free": 0})
     results = experiment(made)
     results.scores = {"dear": pd.DataFrame({"status": ["ok", "ok", "out_of_memory"], "warning": ["a gap", None, None]})}
-    assert "⚠ dear: 1 a gap, 1 out_of_memory of 3 explanations (see Diagnostics)." in card(made, results)
+    assert "⚠ dear: a gap in 1, out_of_memory in 1 of 3 explanations (see Diagnostics)." in card(made, results)
     results.scores["dear"]["warning"], results.scores["dear"]["status"] = None, "ok"
     assert "Diagnostics" not in card(made, results)
 
@@ -453,6 +453,15 @@ def test_rank_diagram_names_every_method_with_its_average_rank(one):
     assert any("critical difference" in text for text in texts)
     two = answer({"a": [1.0] * 8, "b": [2.0] * 8}, {"a": 1, "b": 1})
     assert dots.rank_diagram(two, {}) is None
+
+
+def test_bars_of_a_rank_diagram_do_not_touch_the_label_above_them():
+    values = np.arange(12) + np.random.default_rng(0).normal(0, 3, (30, 12))
+    many = answer({f"m{index}": list(column) for index, column in enumerate(values.T)}, {f"m{i}": 1 for i in range(12)})
+    drawing = dots.rank_diagram(many, styles(many))
+    [label] = [text for text in drawing.axes[0].texts if "critical difference" in text.get_text()]
+    bars = [line.get_window_extent() for line in drawing.axes[0].lines if line.get_linewidth() == 3.2]
+    assert len(bars) > 1 and max(bar.y1 for bar in bars) + 8 < label.get_window_extent().y0
 
 
 def test_cost_plane_joins_the_methods_that_no_cheaper_one_beats(one):

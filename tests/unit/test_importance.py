@@ -10,6 +10,7 @@ from scipy import stats
 
 from shapeline.games.features import Features
 from shapeline.report import criteria, experiment, formatting
+from shapeline.report.figures import explanations as figures
 from shapeline.report.sections import evidence, importance
 from shapeline.statistics.bounds import intervals
 from tests.fixtures.result_folder import build
@@ -52,6 +53,9 @@ def test_the_largest_mean_magnitudes_are_named_with_their_intervals(results):
     assert names[0] == name and np.allclose(np.abs(ordered).mean(0), np.sort(scores.mean(0))[::-1])
 
 
+SHADES = (None, np.ones((9, 2)), np.array([[1.0, np.nan]] * 9))
+
+
 def test_categories_have_no_high_values(results):
     """The codes of categories have no order: their dots are grey, as in shap's beeswarm plot."""
     columns = Features("column", (30,), np.arange(30), tuple(results.dataset_card["feature_names"]))
@@ -65,6 +69,8 @@ def test_categories_have_no_high_values(results):
     np.testing.assert_allclose(shades([]), ranks)
     assert (np.isnan(shades([1])).all(axis=0) == (np.arange(30) == 1)).all()
     assert shades(list(range(30))) is None
+    labels = [figures.summary(["a", "b"], np.ones((9, 2)), own, "score").axes[1].get_xlabel() for own in SHADES]
+    assert [label.endswith(", grey: category or missing") for label in labels] == [False, False, True]
 
 
 def test_groups_are_classes_and_right_and_wrong_predictions(results):
@@ -119,5 +125,5 @@ def test_words_have_means_over_texts():
     unsure = dataclasses.replace(made, experiment="unsure", scores={"a": frame.copy()})
     assert (
         importance.top_features(unsure, "a")
-        == "By a, no word of a large mean score (at least 5 % of the largest) is surely above 0."
+        == "By a, no word of large mean score (at least 5 % of the largest) has a 95 % interval above 0."
     )

@@ -72,10 +72,10 @@ def share(value: float | None) -> str:
 
 
 def format_lists(values: Mapping | pd.Series | None, first: bool = True) -> str:
-    """Return 'name: item, name: item', or 'item name, item name' with first=False."""
+    """Return 'name: item, name: item', or 'name in item, name in item' with first=False."""
     items = {} if values is None else dict(values)
     parts = ((name, number(item) if isinstance(item, int | np.integer) else item) for name, item in items.items())
-    return ", ".join(f"{name}: {item}" if first else f"{item} {name}" for name, item in parts)
+    return ", ".join(f"{name}: {item}" if first else f"{name} in {item}" for name, item in parts)
 
 
 def plain(value: object) -> str:

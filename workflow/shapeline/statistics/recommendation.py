@@ -88,7 +88,7 @@ class Recommendation:
             ends = f"by {_format(following['low'])} to {_format(following['high'])}{unit} (simultaneous 95 % CI)"
             return f"every other method{among} is significantly worse; the next is {following.name}, {ends}"
         if self.outcome == "undecided":
-            range_text = f"The {_name_margin(self, unit)}"
+            range_text = f"The {_name_margin(self, unit)}".replace("margin", "margin is", 1)
             if self.safe:
                 range_text = f"{self.entry} can be used: {_state_bound(self, unit, among)}"
             return f"{_describe_further_instances(self)}. {range_text}"

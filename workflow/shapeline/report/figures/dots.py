@@ -145,7 +145,7 @@ def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None
         return None
     half = (k + 1) // 2
     groups = paired.cliques(average, critical)
-    top = 1.0 + 0.34 * (len(groups) + 1)
+    top = 1.4 + 0.34 * (len(groups) + 1)
     drawing = Figure(figsize=(WIDTH, 0.62 + 0.24 * (half + 1.6 * top)))
     axes = drawing.add_axes((0.005, 0.01, 0.99, 0.98))
     axes.set(xlim=(0.6 - 0.42 * k, k + 0.4 + 0.42 * k), ylim=(half + 0.8, -top - 0.4))
@@ -168,7 +168,7 @@ def rank_diagram(answer: Evidence, styles: Mapping[str, Style]) -> Figure | None
     for level, (first, last) in enumerate(groups):
         height = -0.85 - 0.34 * (level + 1)
         axes.plot([average[first] - 0.04, average[last] + 0.04], [height] * 2, color=INK, linewidth=3.2)
-    height = -0.85 - 0.34 * (len(groups) + 1)
+    height = -1.25 - 0.34 * (len(groups) + 1)
     axes.plot([1, 1 + critical], [height] * 2, color=MIDDLE, linewidth=1.2, marker="|")
     shown = probability(p)  # "< 0.001" or a number
     equals = "" if shown.startswith("<") else "= "

@@ -103,6 +103,7 @@ def summary(
     right.scatter(scores.ravel(), heights.ravel(), c=colours.reshape(-1, 3), **dots)
     right.axvline(0, color=INK, linewidth=0.8)
     legend = f"; {NAMES['for']}: high feature value, {NAMES['against']}: low" if shades is not None else ""
+    legend += ", grey: category or missing" * bool(legend and np.isnan(grey).any())
     right.set(xlabel=f"{across}{legend}", title=_describe_dots(scores, numbers))
     right.tick_params(axis="y", length=0)
     right.grid(axis="y", visible=False)

@@ -55,8 +55,8 @@ def top_features(results: Results, entry: str | None) -> str:
         words = mean_words(results, entry)
         above = words[(words["low"] > 0) & (words["mean"] >= MIN_SHARE * words["mean"].max())].head(MAX_NAMED)
         if len(words) and above.empty:
-            limit = share(MIN_SHARE)
-            return f"By {entry}, no word of a large mean score (at least {limit} of the largest) is surely above 0."
+            large = f"large mean score (at least {share(MIN_SHARE)} of the largest)"
+            return f"By {entry}, no word of {large} has a 95 % interval above 0."
         named = [f"“{row.word}” for {row.group}: {interval(row._asdict())}" for row in above.itertuples()]
         what = "Most important words"
     else:
