@@ -95,7 +95,7 @@ def test_a_normalisation_is_randomised_with_the_layer_before_it(networks):
 
 
 def test_more_layers_than_there_are_and_weights_that_no_seed_changes(networks):
-    with pytest.raises(ShapelineError, match=r"randomisation\.layers: 4 asked, 'mnist_cnn' has 3 layers .*0, 3, 7"):
+    with pytest.raises(ShapelineError, match=r"randomisation\.layers: 4 requested, 'mnist_cnn' has 3 layers .*0, 3, 7"):
         randomise(architectures.build("mnist_cnn"), 4, seed=0)
     with pytest.raises(ShapelineError, match="same weights for every seed"):
         randomise(networks("fixed"), None, seed=0)

@@ -172,6 +172,7 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
         (written(";"), {}, "its first line is one cell, so set separator: ';'."),
         (written("\t"), {}, "its first line is one cell, so set separator: 'tab'."),
         (written(" "), {}, "its first line is one cell, so set separator: 'spaces'."),
+        (b"first name,age x,last group\n" + b"1,2,a\n" * 30, {"separator": ";"}, "set separator: ','."),
         (written(header=""), {}, "looks like data, so set header: false, or header: [names]"),
         (b" " + written().replace(b",y", b", y"), {}, "there are spaces around that name, so set trim: true"),
         (written(encoding="cp1252"), {}, "is not written in utf-8, byte 22; set encoding: cp1252"),

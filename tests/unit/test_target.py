@@ -66,7 +66,7 @@ def test_the_predicted_class_needs_no_column(subject):
 
 
 def test_an_unknown_class_is_reported_with_the_nearest(subject):
-    with pytest.raises(ShapelineError, match=r"target: 'yess' is not one of them\. .*yes"):
+    with pytest.raises(ShapelineError, match=r"target: classes of the dataset: 'yess' is not one of them\. .*yes"):
         selection.select(subject, 0, 5, target="yess")
 
 

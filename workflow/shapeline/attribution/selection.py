@@ -79,7 +79,7 @@ def select(context: ExplanationContext, seed: int, count: int = 100, **others) -
 def _find_targets(context: ExplanationContext, selected: pd.DataFrame, selection: Selection) -> np.ndarray:
     """Return the explained class of each instance where it is not the predicted one."""
     if selection.target != "true":
-        number = checks.class_index("target", selection.target, context.dataset.card["classes"])
+        number = checks.class_index("target: classes of the dataset", selection.target, context.dataset.card["classes"])
         return np.full(len(selected), number, np.int32)
     if (selected["label"] < 0).any():
         raise ShapelineError("target: the true class is unknown for custom texts; name a class, or predicted")
@@ -114,7 +114,7 @@ def _expand_labels(context: ExplanationContext, rows: np.ndarray, label: int | s
         raise ShapelineError(f"dataset '{dataset.card['name']}': several labels per record need a model; give one")
     targets = np.arange(len(names))
     if label is not None:
-        targets = targets[[checks.class_index("instances.label", label, names)]]
+        targets = targets[[checks.class_index("instances.label: classes of the dataset", label, names)]]
     log_probs = context.model.log_probs(dataset.inputs[rows])
     _check_outputs(context, log_probs, np.isnan(log_probs).any(1), dataset.ids[rows])
     repeated, labels = np.repeat(rows, len(targets)), np.tile(targets, len(rows))
@@ -151,7 +151,7 @@ def _sample_rows(context: ExplanationContext, seed: int, selection: Selection) -
     restriction, several = "", dataset.labels.ndim == 2
     explained = slice(None)  # of several labels
     if label is not None:
-        index = checks.class_index("instances.label", label, dataset.card["classes"])
+        index = checks.class_index("instances.label: classes of the dataset", label, dataset.card["classes"])
         explained = slice(index, index + 1)
         order = order[dataset.labels[order, index] == 1] if several else order[dataset.labels[order] == index]
         restriction = f" of class '{dataset.card['classes'][index]}'"
@@ -165,9 +165,9 @@ def _sample_rows(context: ExplanationContext, seed: int, selection: Selection) -
         order = _select_correct(context, order, count, explained)
         restriction += " that are predicted correctly"
     if count > len(order) and not (selection.fewer_ok and len(order)):
-        remedy = "lower the count" if len(order) else "remove a condition"
+        remedy = "lower the count, or set fewer_ok: true" if len(order) else "remove a condition"
         raise ShapelineError(
-            f"instances.count: {count} asked, the {split} split has {len(order)}{restriction}; {remedy}"
+            f"instances.count: {count} requested, the {split} split has {len(order)}{restriction}; {remedy}"
         )
     return np.sort(order[:count])
 

@@ -220,7 +220,7 @@ def missing_column(names: list[str], name: str) -> str:
     if name in [known.strip() for known in names]:
         return "; there are spaces around that name, so set trim: true."
     if len(names) == 1:
-        for separator in ALTERNATIVES:
+        for separator in (",", *ALTERNATIVES):
             if separator in names[0].strip():
                 word = {"\t": "tab", " ": "spaces"}.get(separator, separator)
                 return f"; its first line is one cell, so set separator: {word!r}."

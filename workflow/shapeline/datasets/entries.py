@@ -17,8 +17,10 @@ FOLDER = r"^[^:]*/[^:/.]*(\.[^A-Za-z:/.][^:/.]*)*$"  # path/to/folder: a slash, 
 MODEL_FILE = rf"{USER_FILE}|\.(skops|keras|onnx|json|ubj|txt|cbm)$|{FOLDER}"
 TEXT = "text"  # the tokenizer of models that take the texts themselves
 TOKENIZER = rf"{USER_FILE}|{FOLDER}|^{TEXT}$"
+PERCENT = r"^\d+(\.\d+)? ?%$"
 # Corrections for texts that do not match a pattern.
 PATTERN_HINTS = {
+    PERCENT: "give a number, or a percentage such as 5%",
     USER_FILE: "write path/to/file.py:function",
     TOKENIZER: "write path/to/file.py:function, path/to/folder of a tokenizer.json, or text (of a model of texts)",
     MODEL_FILE: "name path/to/file.py:function, a .skops, .keras or .onnx file, one of XGBoost (.json, .ubj), LightGBM "
@@ -119,7 +121,11 @@ def _explain_type(kind: str, value: Any, errors: list[dict]) -> str:
     ]
     types = [TYPES[e["type"]] for e in errors if e["type"] in TYPES]
     known = {*TYPES, "literal_error", "none_required"}
-    others = [e["msg"][0].lower() + e["msg"][1:] for e in errors if e["type"] not in known]
+    others = [
+        PATTERN_HINTS.get(e.get("ctx", {}).get("pattern")) or e["msg"][0].lower() + e["msg"][1:]
+        for e in errors
+        if e["type"] not in known
+    ]
     if words and (isinstance(value, str) or not (others or types)):
         wanted = [f" Or write {NUMBERS[e['type']]}." for e in errors if e["type"] in NUMBERS]
         return f"unknown value {shorten_value(value)}.{nearest(value, words)}{''.join(wanted)}"

@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from shapeline.datasets.entries import USER_FILE, Positive, Strict
+from shapeline.datasets.entries import PERCENT, USER_FILE, Positive, Strict
 
-PERCENT = r"^\d+(\.\d+)? ?%$"
 Plain = bool | int | float | str
 
 

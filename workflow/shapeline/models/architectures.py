@@ -359,7 +359,7 @@ def randomise(classifier: Classifier, layers: int | None, seed: int) -> list[str
     count = len(layers_by_name) if layers is None else layers
     if count > len(layers_by_name):
         raise ShapelineError(
-            f"randomisation.layers: {count} asked, '{name}' has {len(layers_by_name)} layers with weights "
+            f"randomisation.layers: {count} requested, '{name}' has {len(layers_by_name)} layers with weights "
             f"({', '.join(layers_by_name)}); ask for fewer, or full"
         )
     if _is_folder_model(classifier):
