@@ -384,8 +384,10 @@ class Coupled(nn.Module):
 
 
 def test_a_network_whose_rows_are_not_independent_is_refused():
-    with pytest.raises(ShapelineError, match=r"it says .* of the input and .* of the same cells among masked rows"):
+    with pytest.raises(ShapelineError, match=r"gives .* for row 0 .* of the inputs among all 5, and .* among 3"):
         shapeline.explain(Coupled(), X[:5], "shapley", background=BACKGROUND)
+    with pytest.raises(ShapelineError, match=r"it says .* of the input and .* of the same cells among masked rows"):
+        shapeline.explain(Coupled(), X[:1], "shapley", reference=BACKGROUND[0])
 
 
 def test_a_job_checks_the_value_of_the_full_input():

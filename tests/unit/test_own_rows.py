@@ -454,10 +454,14 @@ def test_what_refusals_name_works():
         np.testing.assert_allclose(found.scores.sum(1), found.value_full - found.base_values, atol=1e-12)
     with pytest.raises(ShapelineError, match=r"weighted rows, and all rows have equal weight here; give shap.sample"):
         shapeline.explain(LogisticRegression().fit(X, Y), X[:3], background=Weighted())
-    from scipy.sparse import csr_array
+    from scipy.sparse import csr_array, dok_array
 
     # An array of the package sparse has no toarray.
-    for rows, dense in ((csr_array(X[:3]), "toarray"), (SimpleNamespace(todense=None), "todense")):
+    for rows, dense in (
+        (csr_array(X[:3]), "toarray"),
+        (dok_array(X[:3]), "toarray"),
+        (SimpleNamespace(todense=None), "todense"),
+    ):
         with pytest.raises(ShapelineError, match=rf"is sparse; give inputs.{dense}\(\)"):
             shapeline.explain(LogisticRegression().fit(X, Y), rows, background=X[:9])
 
@@ -557,8 +561,53 @@ def test_the_full_coalition_is_the_models_own_answer():
     def of_batch(rows):  # whose answer hangs on the rows beside
         return 0.5 + 0.1 * (rows[:, 0] - rows[:, 0].mean())
 
-    with pytest.raises(ShapelineError, match=r"instance 0: it says [\d.]+ of the input and [\d.]+ of the same cells"):
+    with pytest.raises(
+        ShapelineError, match=r"gives [\d.]+ for row 0 .* of the inputs among all 3, and [\d.]+ among 2"
+    ):
         shapeline.explain(of_batch, RNG.random((3, 2)), "shapley", background=RNG.random((5, 2)))
+    with pytest.raises(ShapelineError, match=r"instance 0: it says [\d.]+ of the input and [\d.]+ of the same cells"):
+        shapeline.explain(of_batch, RNG.random((1, 2)), "shapley", reference=np.zeros(2))
+    # Divided by the largest cell, which all batches with the inputs share.
+    inputs, background = np.array([[3.0, 1.0]]), RNG.random((5, 2)) * [[1], [1], [1], [1], [2]]
+    with pytest.raises(ShapelineError, match=r"row 0 .* of the reference among all 5, and .* among 3; give a model"):
+        shapeline.explain(lambda rows: rows[:, 0] / (1 + rows.max()), inputs, "shapley", background=background)
+
+
+@pytest.mark.parametrize("categories", [["x", "y", "z"], ["z", "y", "x"], ["y", "z"]])
+def test_categories_of_a_background_in_another_order(categories):
+    """A model of their codes is refused; of one of their names the scores are as before. Types have no order."""
+    kinds = pd.Categorical(["x", "y", "z"] * 8, categories=["x", "y", "z"])
+    frame = pd.DataFrame({"a": RNG.random(24), "k": kinds})
+    rows, background = frame[1:4], frame[frame["k"] != "x"][:6] if len(categories) == 2 else frame[9:15]
+    other = background.assign(k=background["k"].cat.set_categories(categories))
+
+    def named(table):
+        return table["a"] * (1 + (table["k"] == "y")) + 2.0 * (table["k"] == "z")
+
+    def coded(table):
+        return table["a"] + table["k"].cat.codes
+
+    found = shapeline.explain(named, rows, "shapley", background=other, value="prediction")
+    np.testing.assert_allclose(found.scores, brute(named, rows, background), atol=1e-12)
+    if categories == ["x", "y", "z"]:
+        found = shapeline.explain(coded, rows, "shapley", background=other, value="prediction")
+        np.testing.assert_allclose(found.scores, brute(coded, rows, background), atol=1e-12)
+        return
+    with pytest.raises(ShapelineError, match=r"background: model 'coded' gives .* with the inputs' type of column 'k'"):
+        shapeline.explain(coded, rows, "shapley", background=other, value="prediction")
+
+
+def test_categories_of_three_tables_are_joined():
+    frames = [pd.DataFrame({"k": pd.Categorical(cells), "a": 1.0}) for cells in (["x"], ["x", "y"], ["w"])]
+    found = shapeline.explain(
+        lambda rows: (rows["k"].cat.codes >= 0) * (1.0 + (rows["k"] == "w")),
+        frames[0],
+        "shapley",
+        background=frames[1],
+        reference=frames[2],
+        value="prediction",
+    )
+    np.testing.assert_allclose(found.scores, [[-1, 0]], atol=1e-12)
 
 
 # ------------------------------------------------------------------------------------------------- from the workflow

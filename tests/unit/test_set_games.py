@@ -221,6 +221,66 @@ def test_global_importance_does_not_broadcast_columns():
     assert plain(masks_of(10)[-3:]) == pytest.approx(values[0])
 
 
+class Answers:
+    """A model of a function."""
+
+    def __init__(self, predict):
+        self.predict = predict
+
+
+def test_masked_rows_have_the_types_of_the_table():
+    """Also a cell that the other table's type cannot hold: 0.5 of an array does not become 0 beside whole numbers."""
+    rows = pd.DataFrame({"a": [0.5, 1.5, 2.5], "i": [1, 2, 3]})
+    background, targets = rows.to_numpy() + 0.5, [1.0, 0.0, 2.0]
+    product = Answers(lambda table: np.asarray(table)[:, 0] * np.asarray(table)[:, 1])
+    expected = games.GlobalImportance(product, rows.to_numpy(), targets, background=background)(masks_of(2))
+    found = games.GlobalImportance(product, rows, targets, background=background)(masks_of(2))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    game = games.GlobalImportance(product, rows, targets, background=rows.astype({"i": float}))
+    assert all(game.mask(np.array(mask, bool)).dtypes.equals(rows.dtypes) for mask in masks_of(2))
+
+
+def test_a_model_whose_answers_change_among_masked_rows_is_refused():
+    """It reads the codes of categories whose order differs between tables, or the other rows of a batch."""
+    frame = pd.DataFrame({"a": np.arange(9.0), "k": pd.Categorical(list("xyz") * 3)})
+    other = frame.assign(k=frame["k"].cat.set_categories(["z", "y", "x"]))
+    coded, centred = (
+        Answers(lambda table: table["a"] * table["k"].cat.codes),
+        Answers(lambda table: table["a"] - table["a"].mean()),
+    )
+    named = Answers(lambda table: table["a"] * (table["k"] == "x"))
+    with pytest.raises(ShapelineError, match=r"for row 2 .* of background and .* for it among masked rows; give X and"):
+        games.GlobalImportance(coded, frame, frame["a"], background=other)
+    with pytest.raises(
+        ShapelineError, match=r"for row 0 .* of X and .* for it among masked rows; .* answers row by row"
+    ):
+        games.GlobalImportance(centred, frame, frame["a"], background=frame)
+    expected = games.GlobalImportance(named, frame, frame["a"], background=frame)(masks_of(2))
+    found = games.GlobalImportance(named, frame, frame["a"], background=other)(masks_of(2))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_the_default_loss_of_a_booster_is_that_of_its_classes():
+    """LightGBM's own model has no predict_proba: its probabilities were numbers, with a squared loss."""
+    lightgbm = pytest.importorskip("lightgbm")
+    settings = {"objective": "binary", "verbose": -1, "min_data_in_leaf": 5, "num_threads": 1}
+    model = lightgbm.train(settings, lightgbm.Dataset(X, y > 0), 5)
+    p = model.predict(X[40:60])
+    game = games.GlobalImportance(model, X[40:60], y[40:60] > 0, background=X[:1])
+    none, loss = (-np.log(np.where(y[40:60] > 0, q, 1 - q)).mean() for q in (model.predict(X[:1]), p))
+    assert game([[True] * 4])[0] == pytest.approx(none - loss)
+
+
+@pytest.mark.parametrize(("fitted", "given"), [(bool, int), (int, bool), (bool, float), (float, bool), (int, float)])
+def test_labels_of_two_classes_of_another_type(fitted, given):
+    model = BAYES.fit(X, (y > 0).astype(fitted))
+    found, expected = (
+        games.GlobalImportance(model, X, (y > 0).astype(kind), background=X[::50])(masks_of(4))
+        for kind in (given, fitted)
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_global_importance_of_a_regression():
     T, t = load_diabetes(return_X_y=True)
     model = LinearRegression().fit(T, t)

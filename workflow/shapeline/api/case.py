@@ -3,7 +3,7 @@
 import dataclasses
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from shapeline.api.texts import ABSENT, describe_removal, read_text_model
 from shapeline.attribution.explanation import OPTIONAL
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.attribution.run import Options, attribute
-from shapeline.datasets.table import as_type
+from shapeline.datasets.table import as_type, is_same_type
 from shapeline.errors import ShapelineError, name_type, rename_place
 from shapeline.games import calibration, references
 from shapeline.games import features as feature_kinds
@@ -271,6 +271,26 @@ def check_rows(classifier: Classifier, given: Inputs, reference: Reference, pred
         outputs = query(classifier.module.ask, given.untouched.copy(), classifier.architecture)
         expected = predictions if regression else np.exp(predictions)
         check_full(classifier.architecture, expected, outputs, np.arange(len(outputs)), is_apart(expected, outputs))
+        if given.converted is not None:
+            _check_types(classifier, given, query)
+
+
+def _check_types(classifier: Classifier, given: Inputs, query: Callable) -> None:
+    """Raise ShapelineError where the inputs' column types change the model's outputs for rows of the background."""
+    rows = given.converted[:MAX_ROWS]
+    try:
+        outputs = query(classifier.module.ask, rows.copy(), classifier.architecture)
+    except ShapelineError:  # it takes the inputs' types alone
+        return
+    converted = query(classifier.module, given.background[:MAX_ROWS], classifier.architecture)
+    if len(apart := np.argwhere(is_apart(converted, outputs, np.inf))):
+        kinds = zip(rows.columns, rows.dtypes, given.shown.dtypes, strict=True)
+        name = next((name for name, kind, shown in kinds if not is_same_type(kind, shown)), rows.columns[0])
+        raise ShapelineError(
+            f"explain: background: model '{classifier.architecture}' gives {outputs[tuple(apart[0])]:.6g} for row "
+            f"{apart[0][0]} (from 0), and {converted[tuple(apart[0])]:.6g} with the inputs' type of column "
+            f"'{name}'; give inputs and background of the same types and categories"
+        )
 
 
 def _check_padding(classifier: Classifier, given: Inputs, reference: Reference) -> None:

@@ -47,7 +47,8 @@ class Inputs:
     of each text. instances: their names. card: description from which features and references are built.
     take: converts rows to the argument of a function; None: the rows. owners: of tokenized texts, the word of each
     token. untouched: the table's rows in their original container, restricted to the model's columns; table: their
-    encoding, None for a network. layout: the position of an array's channels.
+    encoding, None for a network. converted: the background as given, where columns of it have the inputs' types now.
+    layout: the position of an array's channels.
     """
 
     kind: str
@@ -61,6 +62,7 @@ class Inputs:
     owners: np.ndarray | None = None
     untouched: Any = None
     table: Table | None = None
+    converted: pd.DataFrame | None = None
     layout: Layout | None = None
 
     @property
@@ -182,6 +184,8 @@ def _unwrap(what: str, given: object) -> Any:
         return given
     if isinstance(given, np.ma.MaskedArray) and (what != "inputs" or list_texts(given) is None):
         raise ShapelineError(f"explain: {what}: a masked array would lose its mask; give {what}.filled(np.nan)")
+    if dense := next((method for method in ("toarray", "todense") if hasattr(given, method)), None):
+        raise ShapelineError(f"explain: {what}: {name_type(given)} is sparse; give {what}.{dense}()")
     of_dicts = isinstance(given, dict) or (
         isinstance(given, list | tuple) and any(isinstance(item, dict) for item in given)
     )
@@ -195,8 +199,6 @@ def _unwrap(what: str, given: object) -> Any:
         raise ShapelineError(
             f"explain: {what}: a {type(given).__name__} of {package} is not a pandas data frame; give {remedy}"
         )
-    if dense := next((method for method in ("toarray", "todense") if hasattr(given, method)), None):
-        raise ShapelineError(f"explain: {what}: {name_type(given)} is sparse; give {what}.{dense}()")
     if hasattr(given, "weights") and hasattr(given, "data"):  # the result of shap.kmeans
         raise ShapelineError(
             f"explain: {what}: {name_type(given)} holds weighted rows, and all rows have equal weight here; give "
@@ -251,7 +253,9 @@ def _convert_series(series: pd.Series, model: object, background: object) -> Any
         return texts
     row = series.to_frame().T.infer_objects()
     if is_of_table and isinstance(background, pd.DataFrame):  # a Series has one type and loses its columns' types
-        row = row.astype({name: _cast(row[name], background[name].dtype).dtype for name in background if name in row})
+        row = row.astype(
+            {name: table.cast(row[name], background[name].dtype).dtype for name in background if name in row}
+        )
     return row
 
 
@@ -300,7 +304,11 @@ def _read_table(
             rows[what] = given.infer_objects() if is_untyped else given
     if is_network:
         rows = {what: _convert_booleans(given) for what, given in rows.items()}
-    rows = _unify_types(rows)
+    before = rows.get("background")
+    rows = table.unify_types("explain", rows)
+    is_converted = isinstance(background, pd.DataFrame) and not all(
+        map(table.is_same_type, before.dtypes, rows["background"].dtypes)
+    )
     encoding, cells = table.build_table(list(rows.values()), dtype)
     parts = dict(zip(rows, cells, strict=True))
     categories = {
@@ -318,7 +326,8 @@ def _read_table(
         report_lost_digits("explain: inputs", np.concatenate(cells), names)
         encoding, parts = None, {what: rows.astype(np.float32) for what, rows in parts.items()}
     original, cells = inputs if dtype is None else inputs.to_numpy(dtype), parts.pop("inputs")
-    return Inputs("table", cells, inputs, list(inputs.index), card, **parts, untouched=original, table=encoding)
+    beside = {"table": encoding, "converted": before if is_converted else None}
+    return Inputs("table", cells, inputs, list(inputs.index), card, **parts, untouched=original, **beside)
 
 
 def _convert_booleans(rows: pd.DataFrame) -> pd.DataFrame:
@@ -335,60 +344,6 @@ def _select_columns(what: str, table: pd.DataFrame, names: Sequence | None) -> p
             hint = f".{near}" if near.startswith(" Did") else "; add it"
             raise ShapelineError(f"explain: {what}: column '{name}' is missing{hint}")
     return table if names is None else table[list(names)]
-
-
-def _unify_types(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Return the tables with one type per column: the inputs' type, where the other cells can have it."""
-    names, rest = tables["inputs"].columns, [what for what in tables if what != "inputs"]
-    for name in names:
-        for what in rest:
-            ours, theirs = tables["inputs"][name], tables[what][name]
-            if ours.dtype == theirs.dtype:
-                continue
-            ours, theirs = _unify_columns(what, name, ours, theirs)
-            for each, column in (("inputs", ours), (what, theirs)):
-                tables[each] = tables[each].copy()
-                tables[each].isetitem(tables[each].columns.get_loc(name), column)
-    return tables
-
-
-def _unify_columns(what: str, name: object, ours: pd.Series, theirs: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """Return a column of inputs and of other rows in a common type. Raises ShapelineError for numbers and texts."""
-    kinds = [pd.api.types.infer_dtype(each, skipna=True) for each in (ours, theirs)]
-    # An object column accepts any cell, so it would mix numbers with texts.
-    is_number, is_other = (pd.api.types.is_numeric_dtype(each.dtype) for each in (ours, theirs))
-    differ = is_number != is_other and "string" in kinds
-    if not (differ and ours.dtype == object) and (cast := _cast(theirs, ours.dtype)).dtype == ours.dtype:
-        return ours, cast
-    if not (differ and theirs.dtype == object) and (cast := _cast(ours, theirs.dtype)).dtype == theirs.dtype:
-        return cast, theirs
-    if any(isinstance(each.dtype, pd.CategoricalDtype) for each in (ours, theirs)):
-        both = pd.api.types.union_categoricals([pd.Categorical(each) for each in (ours, theirs)], ignore_order=True)
-        return tuple(
-            pd.Series(pd.Categorical(each).set_categories(both.categories), each.index) for each in (ours, theirs)
-        )
-    if is_number != is_other:
-        raise ShapelineError(
-            f"explain: {what}: the column '{name}' holds {kinds[1]} values, first '{theirs.iloc[0]}' in row 0, and the "
-            f"inputs' {kinds[0]} values; give rows of one type"
-        )
-    types = [ours.dtype, theirs.dtype]
-    is_plain = all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in types)
-    common = np.promote_types(*types) if is_plain else object
-    return ours.astype(common), theirs.astype(common)
-
-
-def _cast(values: pd.Series, dtype: Any) -> pd.Series:
-    """Return a column cast to another type where no cell changes, else unchanged."""
-    if pd.api.types.is_bool_dtype(dtype) != pd.api.types.is_bool_dtype(values.dtype) and values.dtype != object:
-        return values
-    try:
-        cast, is_present = values.astype(dtype), values.notna()
-        pairs = zip(cast[is_present], values[is_present], strict=True)
-        is_same = (cast.notna() == is_present).all() and all(cell == original for cell, original in pairs)
-    except (TypeError, ValueError, OverflowError):
-        return values
-    return cast if is_same else values
 
 
 def _convert_numbers(what: str, given: Any, dtype: type | None) -> np.ndarray:

@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api.inputs import refuse_unordered
+from shapeline.attribution.run import BATCH_TOLERANCE
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, first_line, format_count, nearest
+from shapeline.games.game import is_apart
 from shapeline.memory import is_out_of_memory
 from shapeline.metrics.provenance import TOLERANCE
 from shapeline.models.adapters import find_classes, find_columns, find_owner, takes_image
@@ -126,7 +128,8 @@ def query_outputs(
     ask = (lambda inputs: classifier.predict(inputs)[:, None]) if is_regression else classifier.log_probs
     try:
         predictions = ask(inputs)
-        twice = [ask(inputs[:REPEATED_ROWS]) for _ in range(2)]
+        few = min(REPEATED_ROWS, max(2, -(-len(inputs) // 2)))
+        twice = [ask(inputs[:few]) for _ in range(2)]
     except ModelFailure as error:
         if not _fails(ask, inputs):
             raise ShapelineError(
@@ -149,7 +152,9 @@ def query_outputs(
             f"explain: model '{classifier.architecture}' gives {predictions[row][odd[row]][0]:.3g} for "
             f"{_name_row(inputs, row, what, background)}; {remedy}, or leave it out"
         )
-    _check_same(classifier, *(answers if classifier.task == "regression" else np.exp(answers) for answers in twice))
+    given, *twice = (outputs if is_regression else np.exp(outputs) for outputs in (predictions, *twice))
+    _check_same(classifier, *twice)
+    _check_independent(classifier, given, twice[0], what)
     return predictions
 
 
@@ -238,6 +243,21 @@ def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -
         raise ShapelineError(
             f"explain: model '{classifier.architecture}' returns {one:.6g} and then {other:.6g} for one row; make it "
             "deterministic: switch its dropout off, or seed it within each call"
+        )
+
+
+def _check_independent(classifier: Classifier, all_rows: np.ndarray, few: np.ndarray, what: str) -> None:
+    """Raise ShapelineError for a model whose outputs of the first few rows differ from those among all rows."""
+    among = all_rows[: len(few)]
+    differs = is_apart(few, among, np.inf)
+    if classifier.framework != "function":
+        differs = np.abs(few - among) > BATCH_TOLERANCE * (1 + np.abs(among))
+    if differs.any():
+        index = tuple(np.argwhere(differs)[0])
+        raise ShapelineError(
+            f"explain: model '{classifier.architecture}' gives {among[index]:.6g} for row {index[0]} (from 0) of the "
+            f"{what} among all {len(all_rows)}, and {few[index]:.6g} among {len(few)}; give a model that answers row "
+            "by row, from the cells alone"
         )
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from shapeline.errors import ShapelineError
+
 log = logging.getLogger(__name__)
 LARGEST_SHARE = 1e-4  # of a column's range, that rounding to float32 may move a cell
 EXACT = 1 << 53  # whole numbers beyond it are not all double-precision numbers
@@ -226,6 +228,69 @@ def _is_same(decoded: Any, values: pd.Series) -> bool:
 def _is_equal(one: Any, other: Any) -> bool:
     same = one == other
     return bool(np.all(same)) or (isinstance(one, float) and math.isnan(one) and math.isnan(other))
+
+
+def unify_types(where: str, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return the tables, by argument, with one type per column: the first one's, where the other cells can have it."""
+    first, *rest = tables
+    for place, name in enumerate(tables[first].columns):  # names may repeat
+        for what in rest * 2:  # the first table may have changed for a later one
+            ours, theirs = tables[first].iloc[:, place], tables[what].iloc[:, place]
+            if is_same_type(ours.dtype, theirs.dtype):
+                continue
+            ours, theirs = _unify_columns(f"{where}: {what}", name, ours, theirs)
+            for each, column in ((first, ours), (what, theirs)):
+                tables[each] = tables[each].copy()
+                tables[each].isetitem(place, column)
+    return tables
+
+
+def is_same_type(one: Any, other: Any) -> bool:
+    """Return whether two types of columns are equal, with categories in the same order, which pandas disregards."""
+    return one == other and list(getattr(one, "categories", ())) == list(getattr(other, "categories", ()))
+
+
+def _unify_columns(where: str, name: object, ours: pd.Series, theirs: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Return a column of inputs and of other rows in a common type. Raises ShapelineError for numbers and texts."""
+    kinds = [pd.api.types.infer_dtype(each, skipna=True) for each in (ours, theirs)]
+    # An object column accepts any cell, so it would mix numbers with texts.
+    is_number, is_other = (pd.api.types.is_numeric_dtype(each.dtype) for each in (ours, theirs))
+    differ = is_number != is_other and "string" in kinds
+    if not (differ and ours.dtype == object) and (converted := cast(theirs, ours.dtype)).dtype == ours.dtype:
+        return ours, converted
+    if not (differ and theirs.dtype == object) and (converted := cast(ours, theirs.dtype)).dtype == theirs.dtype:
+        return converted, theirs
+    if any(isinstance(each.dtype, pd.CategoricalDtype) for each in (ours, theirs)):
+        both = pd.api.types.union_categoricals([pd.Categorical(each) for each in (ours, theirs)], ignore_order=True)
+        return tuple(
+            pd.Series(pd.Categorical(each).set_categories(both.categories), each.index) for each in (ours, theirs)
+        )
+    if is_number != is_other:
+        raise ShapelineError(
+            f"{where}: the column '{name}' holds {kinds[1]} values, first '{theirs.iloc[0]}' in row 0, and the "
+            f"inputs' {kinds[0]} values; give rows of one type"
+        )
+    types = [ours.dtype, theirs.dtype]
+    is_plain = all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in types)
+    common = np.promote_types(*types) if is_plain else object
+    return ours.astype(common), theirs.astype(common)
+
+
+def cast(values: pd.Series, dtype: Any) -> pd.Series:
+    """Return a column cast to another type where no cell changes, else unchanged."""
+    if pd.api.types.is_bool_dtype(dtype) != pd.api.types.is_bool_dtype(values.dtype) and values.dtype != object:
+        return values
+    try:
+        if all(isinstance(each, pd.CategoricalDtype) for each in (values.dtype, dtype)):
+            converted = values.cat.set_categories(dtype.categories, ordered=dtype.ordered)  # `astype` keeps their order
+        else:
+            converted = values.astype(dtype)
+        is_present = values.notna()
+        pairs = zip(converted[is_present], values[is_present], strict=True)
+        is_same = (converted.notna() == is_present).all() and all(cell == original for cell, original in pairs)
+    except (TypeError, ValueError, OverflowError):
+        return values
+    return converted if is_same else values
 
 
 def report_lost_digits(where: str, rows: np.ndarray, names: Sequence[str] = ()) -> None:

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from shapeline.datasets.table import unify_types
 from shapeline.errors import ShapelineError, nearest
+from shapeline.games.game import is_apart
 from shapeline.games.retraining import check_probabilities, drop_column, group_columns, list_members, predict_member
 from shapeline.games.validation_scores import build_identity, check_columns, check_rows, select_rows
+from shapeline.models.adapters import unwrap_booster
 
 MIN_PROBABILITY = 1e-12  # smaller probabilities are clipped before the logarithm
 
@@ -24,11 +27,16 @@ class _Removal:
             kind = f"of shape {background.shape}" if hasattr(background, "shape") else type(background).__name__
             raise ShapelineError(f"{where}: background is {kind}; give rows with {rows.shape[1]} columns")
         check_columns(where, rows, background, "background")
-        if hasattr(rows, "iloc") and not hasattr(background, "iloc"):
-            background = pd.DataFrame(background, columns=rows.columns).astype(rows.dtypes)
-        elif hasattr(background, "iloc") and not hasattr(rows, "iloc"):  # without names the model cannot check orders
-            rows = pd.DataFrame(rows, columns=background.columns)
-        self.rows, self.background = rows, background
+        if hasattr(rows, "iloc") or hasattr(background, "iloc"):  # without names the model cannot check orders
+            tables = {"X": rows, "background": background}
+            typed = sorted(tables, key=lambda name: not hasattr(tables[name], "iloc"))
+            names = tables[typed[0]].columns
+            tables = {name: _build_frame(tables[name], names) for name in typed}
+            given, tables = dict(tables), unify_types(where, tables)
+            rows, background = tables["X"], tables["background"]
+        else:
+            given = {"X": rows, "background": background}
+        self.where, self.given, self.rows, self.background = where, given, rows, background
         n_rows, n_background = rows.shape[0], background.shape[0]
         self.kept = select_rows(rows, np.repeat(np.arange(n_rows), n_background))
         self.filled = select_rows(background, np.tile(np.arange(n_background), n_rows))
@@ -45,9 +53,32 @@ class _Removal:
         parts = [kept.iloc[:, order[: is_kept.sum()]], filled.iloc[:, order[is_kept.sum() :]]]
         return pd.concat(parts, axis=1).iloc[:, np.argsort(order)]
 
+    def check_rows(self, predict: Callable) -> None:
+        """Raise ShapelineError for a model whose outputs of the first rows, as given, differ among masked rows."""
+        tables = [("X", True, self.background.shape[0]), ("background", False, 1)]
+        if len(np.concatenate(self.columns)) < self.rows.shape[1]:  # no coalition has the background's rows
+            del tables[1]
+        for name, keep, step in tables:
+            rows = self.given[name]
+            alone = predict(select_rows(rows, np.arange(-(-rows.shape[0] // 2))))
+            among = predict(self.mask(np.full(self.n_players, keep)))[::step][: len(alone)]
+            differs = is_apart(among, alone, np.inf)
+            if differs.any():
+                index = tuple(np.argwhere(differs)[0])
+                raise ShapelineError(
+                    f"{self.where}: the model gives {alone[index]:.6g} for row {index[0]} (from 0) of {name} and "
+                    f"{among[index]:.6g} for it among masked rows; give X and background of the same types, and a "
+                    "model that answers row by row"
+                )
+
     def average(self, outputs: np.ndarray) -> np.ndarray:
         """Return outputs of the masked rows averaged over the background, (n_rows, ...)."""
         return outputs.reshape(self.rows.shape[0], self.background.shape[0], *outputs.shape[1:]).mean(axis=1)
+
+
+def _build_frame(rows: Any, names: pd.Index) -> pd.DataFrame:
+    """Return an array as a data frame, and a data frame unchanged."""
+    return rows if hasattr(rows, "iloc") else pd.DataFrame(rows, columns=names).infer_objects()
 
 
 class GlobalImportance(_Removal):
@@ -100,6 +131,7 @@ class GlobalImportance(_Removal):
         check_rows("GlobalImportance", X, y, ("X", "y"))
         sample = np.unique(np.linspace(0, len(y) - 1, min(len(y), 64)).astype(int))
         super().__init__("GlobalImportance", X, select_rows(X, sample) if background is None else background, groups)
+        model = unwrap_booster(model)
         check_probabilities("GlobalImportance", [model])
         self.predict = partial(predict_member, "GlobalImportance", model)
         classes = getattr(model, "classes_", None) if hasattr(model, "predict_proba") else None
@@ -109,6 +141,7 @@ class GlobalImportance(_Removal):
         self.loss = ("squared" if classes is None else "log") if loss is None else loss
         if not callable(self.loss) and self.loss not in LOSSES:
             raise ShapelineError(f"GlobalImportance: loss: there is no '{loss}'.{nearest(loss, LOSSES)}")
+        self.check_rows(self.predict)
         self.without = self._average_loss(np.zeros(self.n_players, bool))
         outputs = self.predict(select_rows(self.background, np.arange(min(32, self.background.shape[0]))))
         self.identity = build_identity(
@@ -203,6 +236,7 @@ class UncertaintyExplanation(_Removal):
             raise ShapelineError(f"{where}: kind is 'epistemic', which is 0 for a single model; give an ensemble")
         if not all(hasattr(member, "predict_proba") for member in self.members):
             raise ShapelineError(f"{where}: the model gives no probabilities; give a classifier with predict_proba")
+        self.check_rows(partial(predict_member, where, self.members[0]))
         self.identity = build_identity(where, row, background, kinds, groups, self(np.ones((1, self.n_players), bool)))
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
@@ -226,7 +260,9 @@ def _number_classes(where: str, y: np.ndarray, classes: np.ndarray) -> np.ndarra
     """Return the position of each label among the classes. Raises ShapelineError for other labels."""
     if y.ndim > 1:
         raise ShapelineError(f"{where}: y has shape {y.shape}; give one label per row")
-    indices = pd.Index(classes).get_indexer(y)
+    are_numbers = y.dtype.kind in "biuf" and classes.dtype.kind in "biuf"  # False is 0, which pandas tells apart
+    known, labels = (classes.astype(float), y.astype(float)) if are_numbers else (classes, y)
+    indices = pd.Index(known).get_indexer(labels)
     if (indices < 0).any():
         raise ShapelineError(
             f"{where}: y has the label {y[indices < 0].tolist()[0]!r}, which is no class of the model; give its classes"
