@@ -501,7 +501,14 @@ def test_seconds_have_an_interval_where_each_instance_was_timed_separately():
     shown = {}
     for timing in ("batch", "per_instance"):
         settings = {} if timing == "batch" else {"timing": timing}
-        results = SimpleNamespace(settings=settings, entries={"a": {}}, scores={"a": rows}, metrics={"cost": cost}, d=8)
+        results = SimpleNamespace(
+            settings=settings,
+            entries={"a": {"method": "h_shap"}},
+            scores={"a": rows},
+            metrics={"cost": cost},
+            metadata={},
+            d=8,
+        )
         shown[timing] = tables.cost(results)["ms per instance"][0]
         assert ("timed separately" in common.cost_note(results).data) == (timing == "per_instance")
     assert "to" not in shown["batch"] and shown["per_instance"] == "20.0 (10.0 to 30.0)"

@@ -313,6 +313,16 @@ def test_cost_flags_what_is_above_the_budget(results):
     assert tables.cost(dataclasses.replace(results, scores=on_top))["budget"][0] == "within 4 d"
     above = {"kernel_shap": results.scores["kernel_shap"].assign(evaluations=67)}
     assert tables.cost(dataclasses.replace(results, scores=above))["budget"][0] == "⚠ above 4 d"
+    gradients = dataclasses.replace(
+        results,
+        entries={"a": {"method": "integrated_gradients"}},
+        scores={"a": results.scores["kernel_shap"].assign(evaluations=25)},
+    )
+    shown = row(tables.cost(gradients), "a")
+    assert shown["evaluations per instance"] == "75" and shown["budget"] == "⚠ above 4 d"
+    many = {"a": [{"reference_rows": 50}]}  # an evaluation has as many rows, a gradient one
+    shown = row(tables.cost(dataclasses.replace(gradients, metadata=many)), "a")
+    assert shown["evaluations per instance"] == "1.5" and shown["budget"] == "within 4 d"
     changes = {"warning": external.NO_COUNT, "seconds": np.nan}  # of scores computed elsewhere
     unknown = {**results.scores, "kernel_shap": results.scores["kernel_shap"].assign(**changes)}
     known = row(tables.cost(dataclasses.replace(results, scores=unknown)), "kernel_shap")

@@ -224,8 +224,7 @@ def _add_reference_points(
     criterion: Criterion, measured: pd.DataFrame, results: Results
 ) -> tuple[list[pd.DataFrame], pd.Series, str | None]:
     """Return measurements and evaluations of the further candidates, and the name of the truth."""
-    spent = experiment.average_evaluations(results)
-    spent[experiment.list_gradient_methods(results)] *= experiment.count_gradient_cost(results)
+    spent = experiment.average_costs(results)
     if criterion.metric != "error":
         return [], spent, None
     parts, earlier = [name_budgets(measured)], experiment.average_evaluations_at_budgets(results)

@@ -309,6 +309,13 @@ def average_evaluations(results: Results, instance: int | None = None) -> pd.Ser
     return pd.Series(typical, dtype=float)
 
 
+def average_costs(results: Results) -> pd.Series:
+    """Return `average_evaluations` with a gradient as so many evaluations as it counts for in comparisons."""
+    spent = average_evaluations(results)
+    spent[list_gradient_methods(results)] *= count_gradient_cost(results)
+    return spent
+
+
 def find_stopping_rules(results: Results) -> dict[str, dict]:
     budgets = {entry: (settings.get("parameters") or {}).get("budget") for entry, settings in results.entries.items()}
     return {entry: budget for entry, budget in budgets.items() if isinstance(budget, dict) and entry in results.scores}

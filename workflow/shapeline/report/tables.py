@@ -157,7 +157,7 @@ def _format_shares(row: Mapping) -> str:
 
 def cost(results: experiment.Results) -> pd.DataFrame:
     """Return a row per method: evaluations per instance, as a multiple of d, against the budget; seconds and share."""
-    each, budget, d = experiment.average_evaluations(results), results.settings.get("budget"), results.d
+    each, budget, d = experiment.average_costs(results), results.settings.get("budget"), results.d
     varied = experiment.find_stopping_rules(results)
     alone = results.settings.get("timing") == "per_instance"  # only then do seconds differ by instance
     timed = 1000 * experiment.scalars(results.metrics.get("cost"), "seconds")[["mean", "low", "high"]]

@@ -140,7 +140,8 @@ def cost_note(results: Results) -> HTML:
         text = (
             f"The budget is {number(budget)} d = {number(budget * results.d)} evaluations per instance, including the "
             "empty and the full input. Sampled methods spend the budget; other methods have a fixed cost, with ⚠ if it "
-            f"is higher. A gradient counts as one evaluation here, and as three in comparisons. {text}"
+            f"is higher. A gradient counts as "
+            f"{format_count(experiment.count_gradient_cost(results), 'evaluation')}. {text}"
         )
     return fold(FOLD, note(text))
 
