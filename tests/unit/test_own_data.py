@@ -641,6 +641,11 @@ def test_a_custom_method_in_one_call(root):
             "    return Design(masks, np.zeros((d, 2**d)))\n",
             "returned 16 coalitions; return at most 8, the budget",
         ),
+        ("def make(d):\n    return Design(np.eye(d, dtype=int), np.eye(d))\n", "own.py:make: design: masks are int64"),
+        (
+            "def make(d):\n    return Design(np.ones((2, d), bool), np.ones((d, 2)))\n",
+            "own.py:make: returned 1 of 2 coalitions again; return each once",
+        ),
         (
             "def make(d):\n    return {}['weights']\n",
             r"own.py:make': KeyError: 'weights' \(own.py, line 4\); correct the",

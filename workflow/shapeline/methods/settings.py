@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 
 from shapeline.datasets import sources
-from shapeline.designs.design import Design, count_evaluations
+from shapeline.designs.design import Design, count_evaluations, find_unique_rows
 from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import ShapelineError, name_type
 from shapeline.games import features as feature_kinds
@@ -115,6 +115,10 @@ class MethodSettings:
             raise ShapelineError(
                 f"{self.name}: {d} features exceed the memory; group them, or lower the budget"
             ) from error
+        except ShapelineError as error:
+            if self.method.argument_names is None:
+                raise
+            raise ShapelineError(f"{self.name}: {error}") from error
         if self.method.argument_names is not None:
             self._check_own(design, d, evaluations if "budget" in self._build.names else None)
         return design if self._sparsify is None else self._sparsify({**self.arguments, "fitted": design})
@@ -129,6 +133,8 @@ class MethodSettings:
             problem = "returned a readout that is not finite; return finite weights"
         elif limit is not None and len(design.masks) > limit:
             problem = f"returned {len(design.masks)} coalitions; return at most {limit}, the budget"
+        elif repeated := len(design.masks) - len(find_unique_rows(design.masks)[0]):
+            problem = f"returned {repeated} of {len(design.masks)} coalitions again; return each once, with its weights added"
         if problem:
             raise ShapelineError(f"{self.name}: {problem}")
 
