@@ -263,7 +263,7 @@ def test_without_a_recommendation_the_best_mean_by_each_criterion_is_stated(resu
 def test_diagnostics_count_failures_by_status(results):
     frame = tables.health(results)
     assert list(frame["method"]) == list(METHODS)
-    assert row(frame, "lime")["failures"] == "⚠ 1 memory" and row(frame, "exact")["failures"] == "none"
+    assert row(frame, "lime")["failures"] == "⚠ memory in 1" and row(frame, "exact")["failures"] == "none"
     assert row(frame, "exact")["evaluations, total"] == "786,432"
 
 
@@ -291,7 +291,7 @@ def test_diagnostics_report_flags_of_methods_and_are_silent_otherwise(results):
     flags = ["no neighbour"] * 5 + [None] * 7
     marked = {**results.scores, "random": results.scores["random"].assign(warning=flags)}
     table = tables.health(dataclasses.replace(results, scores=marked))
-    assert row(table, "random")["warnings"] == "5 no neighbour" and row(table, "lime")["warnings"] == "none"
+    assert row(table, "random")["warnings"] == "no neighbour in 5" and row(table, "lime")["warnings"] == "none"
 
 
 def test_ties_are_found_only_at_the_threshold():

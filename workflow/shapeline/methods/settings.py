@@ -134,7 +134,7 @@ class MethodSettings:
         elif limit is not None and len(design.masks) > limit:
             problem = f"returned {len(design.masks)} coalitions; return at most {limit}, the budget"
         elif repeated := len(design.masks) - len(find_unique_rows(design.masks)[0]):
-            problem = f"returned {repeated} of {len(design.masks)} coalitions again; return each once, with its weights added"
+            problem = f"returned {repeated} of {len(design.masks)} coalitions again; return each once"
         if problem:
             raise ShapelineError(f"{self.name}: {problem}")
 

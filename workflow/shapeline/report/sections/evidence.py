@@ -223,8 +223,8 @@ def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
             f"{prefix} means against evaluations and seconds per instance",
             f"{criterion.title}. Means with 95 % intervals against their cost; "
             f"{'lower' if criterion.better == 'lower' else 'upper'} left is better. The line joins the methods that "
-            f"no cheaper method beats. A gradient counts as {format_count(answer.gradient_cost, 'evaluation')}. Seconds "
-            "are means over instances.",
+            f"no cheaper method beats. A gradient counts as {format_count(answer.gradient_cost, 'evaluation')}. "
+            "Seconds are means over instances.",
             numbers=tabulate_costs(means, evaluations=answer.evaluations, seconds=seconds),
         ),
         figure(
