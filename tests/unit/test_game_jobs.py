@@ -11,6 +11,7 @@ from shapeline.attribution.context import parse
 from shapeline.attribution.provenance import provenance
 from shapeline.config.validation import load
 from shapeline.errors import ShapelineError
+from shapeline.statistics.comparison import compare_files
 from tests.fixtures.games_of_files import GAME, by_definition
 
 
@@ -125,6 +126,13 @@ def test_failed_evaluations_are_a_row_or_stop_the_job(tmp_path, file):
     assert rows["evaluations"][0] == 32
     with pytest.raises(ShapelineError, match=r"table.py:broken: coalition \{player a, player b\}: the value is nan"):
         job_of(tmp_path, settings, "exact").explain_shard(0, 1, "fail", None)
+
+
+def test_methods_that_all_fail_are_compared_without_rows(tmp_path):
+    columns = ["metric", "method", "statistic", "x", "value", "instance", "training_seed"]
+    pd.DataFrame({name: [] for name in columns}).to_parquet(tmp_path / "measured.parquet")
+    compared = compare_files([tmp_path / "measured.parquet"], ["cost"])
+    assert compared.empty and "mean" in compared
 
 
 def test_values_outlive_a_job_and_an_edit_of_the_file_recomputes_them(tmp_path, file):

@@ -11,8 +11,10 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import ClassVar
 
+import joblib
 import numpy as np
 import pandas as pd
 import psutil
@@ -23,6 +25,7 @@ import torch
 
 import shapeline
 from shapeline.errors import ShapelineError
+from shapeline.games import StoredGame
 from shapeline.methods.registry import METHODS
 from tests.unit.value_tables import masks_of
 
@@ -264,6 +267,15 @@ def test_a_cache_of_another_game_is_refused(tmp_path):
             shapeline.shapley_values(table_game(5), 5, 20, cache=file, identity="five")
 
 
+def test_the_identity_of_a_game_does_not_vouch_for_a_file_without_one(tmp_path):
+    file, masks = tmp_path / "values.parquet", masks_of(5)
+    shapeline.shapley_values(table_game(5), 5, 20, cache=file)
+    same, other = (StoredGame(masks, table_game(5, seed=seed)(masks)) for seed in (0, 1))
+    with pytest.raises(ShapelineError, match=r"holds .* and the game gives .*; name another file"):
+        shapeline.shapley_values(other, evaluations=20, cache=file)
+    assert shapeline.shapley_values(same, evaluations=20, cache=file).details[0] == {"reused": 20}
+
+
 def test_calls_at_the_same_time_share_a_cache(tmp_path):
     file, game, began = tmp_path / "values.parquet", table_game(9), []
     running, ended = (tmp_path / f".values.parquet.{process}.tmp" for process in (os.getppid(), 10**9))
@@ -328,6 +340,20 @@ def test_a_game_that_cannot_be_sent_to_processes_is_one_line():
         shapeline.shapley_values(locked, 9, n_jobs=2)
     with pytest.raises(ShapelineError, match="a process that evaluated the game ended without an answer"):
         shapeline.shapley_values(lambda masks: os._exit(1) if masks.shape[1] else None, 9, n_jobs=2)
+
+
+def test_games_are_evaluated_inside_calls_of_joblib():
+    """Joblib runs a call within a call in a thread of the process, which must not end itself."""
+    game = table_game(9)
+
+    def outer(masks):
+        return game(masks) + 0 * shapeline.shapley_values(lambda inner: inner[:, 0], 2, n_jobs=2).scores[0, 0]
+
+    alone = shapeline.shapley_values(game, 9, 20).scores
+    assert (shapeline.shapley_values(outer, 9, 20, n_jobs=2).scores == alone).all()
+    with joblib.parallel_config(backend="multiprocessing"):
+        found = shapeline.shapley_values(partial(np.dot, b=np.ones(9)), 9, 20, n_jobs=2)
+    assert found.scores == pytest.approx(1)
 
 
 KILLED = """
@@ -415,6 +441,12 @@ def test_failing_evaluations_are_tried_again_and_then_reported(tmp_path):
     assert repr(found).endswith("no scores")
     assert found.error[0].startswith("game: 9 of 40 evaluations failed, first coalition {player ")
     assert len(pd.read_parquet(tmp_path / "values.parquet")) == 31 and "9 of 40" in repr(found)
+    found = shapeline.shapley_values(
+        lambda masks: None if (masks.sum(axis=1) == 1).any() else game(masks), 9, 40, on_error="record"
+    )
+    assert re.match(
+        r"game: 9 of 40 evaluations failed, first coalition \{player \d\}: the game returned None", found.error[0]
+    )
     for settings in ({"batch": 7}, {"n_jobs": 2}, {"n_jobs": 2, "batch": 5}):
         other = shapeline.shapley_values(bad, 9, 40, on_error="record", **settings)
         assert other.error[0].startswith("game: 9 of 40 evaluations failed"), settings
@@ -546,7 +578,11 @@ def test_progress_counts_evaluations():
         ({"n_players": 40, "method": "shapley"}, "2^40 coalitions and at most d = 20"),
         ({"game": lambda masks: 1.0}, "returned float64 of shape () for masks of"),
         ({"game": lambda masks: [1.0, 1.0]}, "returned float64 of shape (2,)"),
-        ({"game": lambda masks: None}, "returned a NoneType for masks of 1 coalition; return (1,)"),
+        (
+            {"game": lambda masks: None},
+            "coalition of no players: the game returned None; return a finite value per row",
+        ),
+        ({"game": lambda masks: [10**400] * len(masks)}, "returned a list for masks of 1 coalition; return (1,)"),
         ({"game": lambda masks: [[1], [1, 2]]}, "returned a list for masks of 1"),
         ({"game": lambda masks: ["a", "b"]}, "returned <U1"),
         (

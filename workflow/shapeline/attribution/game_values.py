@@ -85,6 +85,7 @@ class ValueFile:
     def __init__(self, path: Path, n_players: int, identity: str | None):
         self.path, self.n_players, self.identity = path.resolve(), n_players, identity  # a link is not replaced
         self.next, self.unwritten, self.stamp, self.others = 0.0, None, None, (pd.Index([]), None)
+        self.is_named = False  # whether the file has an identity
 
     def __enter__(self) -> "ValueFile":
         return self
@@ -122,7 +123,7 @@ class ValueFile:
                 f"{WHERE}: cache: {self.path} is not a file of values ({first_line(error)}); name another file, or "
                 "remove it if it is a damaged cache"
             ) from None
-        self.identity = self.identity or about.get("identity")
+        self.identity, self.is_named = self.identity or about.get("identity"), bool(about.get("identity"))
         return keys, values if len(keys) else None
 
     def _check(self, about: dict) -> None:

@@ -67,7 +67,9 @@ class Values:
         if self.file:
             self._known, self._table = self.file.read()
         self._before = self._known
-        if how.cache and how.identity is None:
+        # An argument `identity` is trusted; the identity of a game says nothing about a file without one.
+        own = how.identity is None or how.identity == getattr(game, "identity", None)
+        if how.cache and own and not (how.identity and self.file.is_named):
             self._check_cache()
 
     @property
@@ -267,10 +269,10 @@ def _open_calls(jobs: int, game: Callable, retries: int) -> Iterator[Callable[[S
     if jobs == 1:
         yield lambda parts: (_call(game, part, retries) for part in parts)
         return
-    from joblib import Parallel, delayed
+    from joblib import delayed
 
     try:
-        with Parallel(jobs, return_as="generator_unordered") as parallel:
+        with _open_parallel(jobs) as parallel:
             call, parent = delayed(_call_for), os.getpid()
             yield lambda parts: parallel(call(parent, game, part, retries) for part in parts)
     except PicklingError as error:
@@ -284,6 +286,16 @@ def _open_calls(jobs: int, game: Callable, retries: int) -> Iterator[Callable[[S
             f"{WHERE}: a process that evaluated the game ended without an answer (too little memory, or a crash of "
             "native code); give a smaller n_jobs, or n_jobs=1"
         ) from error
+
+
+def _open_parallel(jobs: int):
+    """Return joblib's processes; those of a backend without generators, as of multiprocessing, answer together."""
+    from joblib import Parallel
+
+    try:
+        return Parallel(jobs, return_as="generator_unordered")
+    except ValueError:
+        return Parallel(jobs)
 
 
 class _Failure(ShapelineError):
@@ -302,6 +314,9 @@ def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray, 
             failure.out_of_memory = is_out_of_memory(error)
             failure.__cause__ = None if failure.out_of_memory else error
             continue
+        if returned is None:  # of a branch without a result, or of a lost answer
+            values, failure = None, _Failure("the game returned None")
+            continue
         values = convert_values(WHERE, returned, len(masks))
         usable = np.abs(values) < MAX_VALUE  # not of NaN
         if usable.all():
@@ -313,7 +328,8 @@ def _call(game: Callable, masks: np.ndarray, retries: int) -> tuple[np.ndarray, 
 
 def _call_for(parent: int, *arguments) -> tuple[np.ndarray, np.ndarray | None, _Failure | None]:
     """Return `_call` in another process, which ends when the process that gave it the call does."""
-    if multiprocessing.current_process().name.startswith("Loky"):  # no thread, and no process of another backend
+    is_loky = multiprocessing.current_process().name.startswith("Loky")  # no process of another backend
+    if is_loky and os.getpid() != parent:  # no thread, in which joblib runs the calls of a game within a call
         _end_with(parent)
     return _call(*arguments)
 

@@ -137,7 +137,7 @@ def convert_values(where: str, values: object, count: int) -> np.ndarray:
         array = array.astype(float) if array.dtype == object and array.ndim else array
         array = array.reshape(1) if array.ndim == 0 and count == 1 else array  # a game that squeezes its values
         fits = array.dtype.kind in "biuf" and array.ndim in (1, 2) and len(array) == count and array.size > 0
-    except (ValueError, TypeError, RuntimeError):  # rows of different lengths, objects
+    except (ValueError, TypeError, RuntimeError, ArithmeticError):  # rows of different lengths, objects, 10**400
         array, fits = None, False
     if not fits:
         unclear = array is None or array.dtype == object  # as of a generator, whose type says more

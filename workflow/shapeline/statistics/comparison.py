@@ -19,6 +19,7 @@ BOUNDS = {
     r"datamodeling": (-1.0, 1.0),
     r"rmse|predicted_rmse|variance|infidelity|infidelity_scaled|max_sensitivity|gap|evaluations|seconds": (0.0, np.inf),
 }
+KINDS = {"method": str, "statistic": str, "x": float, "mean": float, "low": float, "high": float, "n": int}
 Z95 = 1.959964  # normal quantile of a 95 % interval
 
 
@@ -34,6 +35,7 @@ def compare_files(paths: Iterable[str | Path], metrics: Sequence[str]) -> pd.Dat
                 part = rows[rows["method"].isin(entries[start : start + MAX_METHODS])]
                 parts.append(compare(part).assign(metric=metric))
     order = {metric: rank for rank, metric in enumerate(metrics)}
+    parts = parts or [_build_empty().assign(metric="")]  # no method has scores, as of a game that fails
     compared = pd.concat(parts, ignore_index=True)[["metric", "method", "statistic", "x", "mean", "low", "high", "n"]]
     compared = compared[compared["metric"].isin(order)].assign(rank=compared["metric"].map(order))
     return compared.sort_values(["rank", "method"], kind="stable", ignore_index=True).drop(columns="rank")
@@ -47,8 +49,7 @@ def compare(measured: pd.DataFrame) -> pd.DataFrame:
     """
     keys = ["method", "statistic", "x"]
     if not np.isfinite(measured["value"]).any():  # every row failed; the diagnostics give the reasons
-        kinds = {"method": str, "statistic": str, "x": float, "mean": float, "low": float, "high": float, "n": int}
-        return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
+        return _build_empty()
     measured = measured.assign(x=measured["x"].fillna(-1.0), value=measured["value"].replace([np.inf, -np.inf], np.nan))
     wide = measured.pivot_table(index="instance", columns=keys, values="value", aggfunc="mean", dropna=False)
     wide = wide.loc[:, wide.notna().any()].sort_index()
@@ -58,6 +59,11 @@ def compare(measured: pd.DataFrame) -> pd.DataFrame:
     return _bound_intervals(
         table.assign(**{name: ends[name] for name in ("mean", "low", "high", "n")}), wide.to_numpy()
     )
+
+
+def _build_empty() -> pd.DataFrame:
+    """Return the table of a comparison without rows."""
+    return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in KINDS.items()})
 
 
 def _bound_intervals(table: pd.DataFrame, values: np.ndarray) -> pd.DataFrame:
