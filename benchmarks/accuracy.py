@@ -27,7 +27,7 @@ EXACT = 1e-6  # share of the largest score below which trees' own single precisi
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Errors (draws, n, d) and uncertainties (draws, n, d) of a method, and its seconds an instance."""
+    """Errors (samples, n, d) and uncertainties (samples, n, d) of a method, and its seconds per instance."""
 
     errors: np.ndarray
     standard_error: np.ndarray
@@ -47,14 +47,14 @@ class Runs:
         return float(np.sqrt((self.standard_error**2).mean())) / self.rmse()
 
 
-def list_seeds(draw: int, instances: int) -> list[int]:
+def list_seeds(sample: int, instances: int) -> list[int]:
     """Return a sample of coalitions for each instance."""
-    return [10_000 * draw + instance for instance in range(instances)]
+    return [10_000 * sample + instance for instance in range(instances)]
 
 
-def run_gp_shapley(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
+def run_gp_shapley(played: Game, budget: int, sample: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Return scores, standard errors and seconds of gp_shapley with learned relevances, all instances of a sample."""
-    masks = np.array([draw_pairs(played.d, budget, seed) for seed in list_seeds(draw, len(played.exact))])
+    masks = np.array([draw_pairs(played.d, budget, seed) for seed in list_seeds(sample, len(played.exact))])
     values = played.value(masks)
     start = time.process_time()
     found = read_out(masks, values)
@@ -64,8 +64,8 @@ def run_gp_shapley(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np
 def wrap_design(make, with_uncertainty: bool = False):
     """Return the method of a function from d, budget and seed to a Design, with the interface of `run_gp_shapley`."""
 
-    def method(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
-        sampled = [make(played.d, budget, seed) for seed in list_seeds(draw, len(played.exact))]
+    def method(played: Game, budget: int, sample: int) -> tuple[np.ndarray, np.ndarray, float]:
+        sampled = [make(played.d, budget, seed) for seed in list_seeds(sample, len(played.exact))]
         # Values need the same number of coalitions for each instance; sample_shapley merges repeated ones.
         longest = max(design.evaluations for design in sampled)
         masks = np.array([np.pad(design.masks, ((0, longest - design.evaluations), (0, 0))) for design in sampled])
@@ -90,9 +90,9 @@ METHODS = {
 }
 
 
-def run(played: Game, method, budget: int, draws: int) -> Runs:
+def run(played: Game, method, budget: int, samples: int) -> Runs:
     """Return all samples of a method on a game."""
-    found = [method(played, budget, draw) for draw in range(draws)]
+    found = [method(played, budget, sample) for sample in range(samples)]
     scores, standard_errors, seconds = (np.array(part) for part in zip(*found, strict=True))
     return Runs(scores - played.exact, standard_errors, float(seconds.sum() / scores[..., 0].size))
 
@@ -106,10 +106,10 @@ def bootstrap_ratio(ours: Runs, theirs: Runs, resamples: int = 1000) -> tuple[fl
     return float(low), float(high)
 
 
-def format_line(played: Game, times: int, draws: int) -> tuple[str, float]:
+def format_line(played: Game, times: int, samples: int) -> tuple[str, float]:
     """Return one line of the table, and gp_shapley's ratio."""
     budget = times * played.d
-    runs = {name: run(played, method, budget, draws) for name, method in METHODS.items()}
+    runs = {name: run(played, method, budget, samples) for name, method in METHODS.items()}
     kernel, process = runs["kernel_shap"], runs["gp_shapley"]
     ratio = process.rmse() / kernel.rmse()
     low, high = bootstrap_ratio(process, kernel)
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--quick", action="store_true", help="4 instances, 2 samples, up to 8 d")
     options.add_argument("--budgets", nargs="+", type=int, default=None, help="multiples of d")
     args = options.parse_args(arguments)
-    instances, draws = args.instances or (4 if args.quick else 20), args.draws or (2 if args.quick else 10)
+    instances, samples = args.instances or (4 if args.quick else 20), args.samples or (2 if args.quick else 10)
     budgets = args.budgets or (BUDGETS[:3] if args.quick else BUDGETS)
     print(
         "game                d budget  kernel  gp_shapley [95 % interval]   fixed  sample   gp: cover pred "
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         played = game(name, instances)
         for times in budgets:
             if times * played.d <= min(MAX_EVALUATIONS, 0.75 * 2**played.d):
-                text, ratio = format_line(played, times, draws)
+                text, ratio = format_line(played, times, samples)
                 ratios[times].append(ratio)
                 print(text, flush=True)
     means = ", ".join(f"{times}d {np.exp(np.mean(np.log(found))):.3f}" for times, found in ratios.items() if found)

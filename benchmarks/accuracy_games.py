@@ -1,6 +1,6 @@
 """Games with known Shapley values, for the accuracy of estimators at a budget: images, columns, words, trees.
 
-Each is a trained model of scikit-learn on data that it carries or that a seed draws; the exact values come from all
+Each is a trained model of scikit-learn on data that it carries or that a seed generates; the exact values come from all
 2^d coalitions, or from a closed form: of trees with one reference row that of their leaves.
 """
 
@@ -73,19 +73,14 @@ def digits(instances: int) -> Game:
     from sklearn.datasets import load_digits
     from sklearn.neural_network import MLPClassifier
 
-    pictures, labels = load_digits(return_X_y=True)
+    images, labels = load_digits(return_X_y=True)
     chosen = (labels == 3) | (labels == 8)
-    pictures, labels = pictures[chosen] / 16, labels[chosen]
-    model = MLPClassifier((32,), max_iter=400, random_state=0).fit(pictures[100:], labels[100:])
+    images, labels = images[chosen] / 16, labels[chosen]
+    model = MLPClassifier((32,), max_iter=400, random_state=0).fit(images[100:], labels[100:])
     cells = np.arange(64).reshape(8, 8)
     patches = [cells[r : r + 2, c : c + 2].ravel() for r in range(0, 8, 2) for c in range(0, 8, 2)]
     return from_groups(
-        "digits",
-        log_probability(model, pictures[:100]),
-        pictures[:100],
-        pictures[100:].mean(axis=0),
-        patches,
-        instances,
+        "digits", log_probability(model, images[:100]), images[:100], images[100:].mean(axis=0), patches, instances
     )
 
 
@@ -299,9 +294,9 @@ def digits_sure(instances: int) -> Game:
 
     from shapeline.designs.design import enumerate_coalitions
 
-    pictures, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(pictures))
-    pictures, labels = torch.tensor(pictures[order] / 16, dtype=torch.float32), torch.tensor(labels[order])
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(images))
+    images, labels = torch.tensor(images[order] / 16, dtype=torch.float32), torch.tensor(labels[order])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         first = [nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1)]
@@ -309,15 +304,15 @@ def digits_sure(instances: int) -> Game:
         model = nn.Sequential(*first, *last)
         optimiser = torch.optim.Adam(model.parameters(), 1e-3)
         for _ in range(40):
-            for batch in (200 + torch.randperm(len(pictures) - 200)).split(64):
+            for batch in (200 + torch.randperm(len(images) - 200)).split(64):
                 optimiser.zero_grad()
-                nn.functional.cross_entropy(model(pictures[batch]), labels[batch]).backward()
+                nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
                 optimiser.step()
     cells = np.arange(64)
     kept = torch.tensor(enumerate_coalitions(16, "digits, sure")[:, cells // 16 * 4 + cells % 8 // 2])
-    reference, tables = pictures[200:].mean(dim=0), []
+    reference, tables = images[200:].mean(dim=0), []
     with torch.no_grad():
-        for one in pictures[:instances]:
+        for one in images[:instances]:
             chosen = model(one[None]).argmax()
             parts = [model(torch.where(part, one, reference)).softmax(dim=1)[:, chosen] for part in kept.split(4096)]
             tables.append(torch.cat(parts).double().numpy())
@@ -346,11 +341,11 @@ def game(name: str, instances: int) -> Game:
 
 
 def parser(
-    doc: str, games: Sequence[str], instances: int | None = None, draws: int | None = None
+    doc: str, games: Sequence[str], instances: int | None = None, samples: int | None = None
 ) -> argparse.ArgumentParser:
     """Return the argument parser of benchmarks on games, with these defaults; doc: of the benchmark."""
     options = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--games", nargs="+", choices=list(MAKERS | CONFIDENT), default=list(games))
     options.add_argument("--instances", type=int, default=instances)
-    options.add_argument("--samples", metavar="N", dest="draws", type=int, default=draws, help="per instance")
+    options.add_argument("--samples", metavar="N", type=int, default=samples, help="per instance")
     return options

@@ -175,7 +175,7 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
     from shapeline.models.torch_models import evaluation_mode
     from shapeline.threads import run_tasks
 
-    def of_backend(name: str):
+    def run_backend(name: str):
         rows = execution.select_traced_rows(case.inputs, case.reference)
         prepared = torch_execution.prepare(case.model, ExecutionBackend(name), rows)
         times[name] = CALLS * prepared.graph.shares if name == "onnx" else 1
@@ -206,7 +206,7 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
     by_backend, times = {}, {}
     for name in BACKENDS:
         try:
-            by_backend[name] = of_backend(name)
+            by_backend[name] = run_backend(name)
         except BackendRefused:
             continue
     return by_backend, times
@@ -215,7 +215,7 @@ def _torch(case: Case) -> tuple[Forwards, dict[str, int]]:
 def _tensorflow(case: Case) -> tuple[Forwards, dict[str, int]]:
     from shapeline.models.keras_models import tf
 
-    def of_backend(by_xla: bool):
+    def run_backend(by_xla: bool):
         def on(rows: np.ndarray) -> Callable[[], object]:
             resident = tf.constant(rows)
             forward = tf.function(lambda rows: case.model.module(rows, training=False), jit_compile=by_xla)
@@ -224,4 +224,4 @@ def _tensorflow(case: Case) -> tuple[Forwards, dict[str, int]]:
 
         return on
 
-    return {"plain": of_backend(False), "compiled": of_backend(True)}, {"plain": 1, "compiled": 1}
+    return {"plain": run_backend(False), "compiled": run_backend(True)}, {"plain": 1, "compiled": 1}

@@ -76,7 +76,7 @@ def sentence(seed: int, words: int = 200) -> Terms:
     )
 
 
-def picture(seed: int, side: int = 28) -> Terms:
+def build_strokes(seed: int, side: int = 28) -> Terms:
     """Return an image of 28 x 28 pixels: a corner of a stroke counts with four pixels present, or one of two."""
     rng = np.random.default_rng(seed)
     place = np.arange(side * side).reshape(side, side)
@@ -113,7 +113,7 @@ def iterate_games() -> Iterator[Game]:
     yield name_game(made.sparse_terms(2), "terms of 1 to 6 of 40", "deep")
     yield build_from_terms("terms of 1 to 12 of 30", [deep(30, 40, 12, seed) for seed in range(2)], "deep")
     yield build_from_terms("a text of 200 words", [sentence(seed) for seed in range(2)], "wide")
-    yield build_from_terms("an image of 784 pixels", [picture(0)], "wide")
+    yield build_from_terms("an image of 784 pixels", [build_strokes(0)], "wide")
 
 
 def name_game(game: Game, name: str, kind: str) -> Game:

@@ -53,7 +53,7 @@ def forward(model: language_models.LanguageModel, groups: list[list[Row]]) -> No
             model.model(**one, use_cache=False)
 
 
-def by_captum(model: language_models.LanguageModel, tokenizer, prompt: Prompt, encoder: Encoder) -> float:
+def score_by_captum(model: language_models.LanguageModel, tokenizer, prompt: Prompt, encoder: Encoder) -> float:
     """Return the processor seconds per evaluation of captum's LLMAttribution with feature ablation, at its defaults."""
     from captum.attr import FeatureAblation, LLMAttribution, TextTemplateInput
 
@@ -92,7 +92,7 @@ def main() -> None:
         results[name], found = measure(lambda source=source: source(masks))
         values.append(found)
     if chosen.captum:
-        results["captum"] = by_captum(model, tokenizer, prompt, encoder) * len(masks)
+        results["captum"] = score_by_captum(model, tokenizer, prompt, encoder) * len(masks)
     with_caches = prefix_cache.count_tokens_with_reuse(model, rows)
     without = prefix_cache.count_plain_tokens(model, rows)
     print(f"{prompt.d} passages of {len(rows[1].ids) / prompt.d:.0f} tokens, {len(masks)} coalitions")

@@ -4,7 +4,7 @@
 
 The paper's ConvNet (`crosses_cnn`) is trained for a minute first: in an untrained network nothing
 is relevant and there is nothing to explore. "one at a time" explains image after image and gives the plain module
-two nodes a batch, 2^4 coalitions each, as published; "one at a time, engine" is this package on single images;
+two nodes per batch, 2^4 coalitions each, as published; "one at a time, engine" is this package on single images;
 "batched" is all images at once in the engine's calibrated backend. "Partition" is ours, one image at a time and with
 m = 500 evaluations; where the extra `peers` is installed, "Partition of shap" is the library's as the authors of h-Shap
 call it: 36,000 features (each channel's pixels are its own), the branch where the rest is absent, its own batch of ten,
@@ -47,8 +47,8 @@ def main() -> None:
     arguments = parse()
     torch.set_num_threads(arguments.threads)
     model, accuracy = trained(arguments.seconds, arguments.device, arguments.weights)
-    pictures, masks = synthetic.generate(arguments.images, crosses=arguments.crosses, seed=1)
-    inputs, targets = scaled(pictures), np.ones(len(pictures), np.int64)
+    images, masks = synthetic.generate(arguments.images, crosses=arguments.crosses, seed=1)
+    inputs, targets = scaled(images), np.ones(len(images), np.int64)
     reference = Reference(scaled(synthetic.generate(1000, seed=2)[0]).mean(axis=0, keepdims=True))
     start = time.perf_counter()
     backend = calibrate(model, inputs, reference)
@@ -92,7 +92,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=100)
-    parser.add_argument("--crosses", type=int, default=1, help="crosses an image")
+    parser.add_argument("--crosses", type=int, default=1, help="crosses per image")
     parser.add_argument("--threshold", type=float, default=0.0)
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of the range of v")
     parser.add_argument("--seconds", type=float, default=60, help="of training")
@@ -104,9 +104,9 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def scaled(pictures: np.ndarray) -> np.ndarray:
+def scaled(images: np.ndarray) -> np.ndarray:
     """Return ink, 0 for white to 1, from which the network learns several times as fast as from brightness."""
-    return 1 - pictures.astype(np.float32) / 255
+    return 1 - images.astype(np.float32) / 255
 
 
 def trained(seconds: float, device: str, weights: Path | None) -> tuple[Classifier, float]:
@@ -163,18 +163,18 @@ def partition_of_shap(module: Timed, inputs: np.ndarray, absent: np.ndarray) -> 
     """Return a function that explains inputs singly with shap's PartitionExplainer; its tree is built here, untimed."""
     shap = importlib.import_module("shap")
 
-    def logits(pictures: np.ndarray) -> np.ndarray:
-        rows = torch.from_numpy(np.moveaxis(pictures, -1, 1).astype(np.float32)).to(module.device)
+    def logits(images: np.ndarray) -> np.ndarray:
+        rows = torch.from_numpy(np.moveaxis(images, -1, 1).astype(np.float32)).to(module.device)
         with torch.inference_mode():
             return module(rows)[:, 1].cpu().numpy()
 
     explainer = shap.PartitionExplainer(logits, shap.maskers.Image(np.moveaxis(absent, 0, -1)))
-    pictures = np.moveaxis(inputs, 1, -1)
-    return lambda: [explainer(x[None], max_evals=EVALUATIONS, fixed_context=0, silent=True) for x in pictures]
+    images = np.moveaxis(inputs, 1, -1)
+    return lambda: [explainer(x[None], max_evals=EVALUATIONS, fixed_context=0, silent=True) for x in images]
 
 
 def explain_by_pairs(module: Timed, x, absent, threshold: float, tolerance: float) -> tuple[int, int]:
-    """One image's tree, two nodes at a time, 16 rows a node, masks whole: relevant leaves and rows evaluated."""
+    """One image's tree, two nodes at a time, 16 rows per node, masks whole: relevant leaves and rows evaluated."""
     device = module.device
     x, absent = torch.from_numpy(x).to(device), torch.from_numpy(absent).to(device)
     readout, present = torch.from_numpy(GAME.readout).to(device), torch.from_numpy(GAME.masks).to(device)
@@ -209,7 +209,7 @@ def split_quadrants(node: tuple[int, int, int, int]) -> list[tuple[int, int, int
 
 
 def report(arguments, model, accuracy, backend, calibration, seconds, outside, by_way, masks) -> None:
-    """Print seconds an image and ratios, and write them beside what they were measured with."""
+    """Print seconds per image and ratios, and write them beside what they were measured with."""
     results = by_way["batched"]
     alone = by_way["one at a time, engine"]
     marked = np.array([result.saliency > 0 for result in results])
@@ -220,7 +220,7 @@ def report(arguments, model, accuracy, backend, calibration, seconds, outside, b
         "threads": arguments.threads,
         "torch": torch.__version__,
         "accuracy": accuracy,
-        "pictures": arguments.images,
+        "images": arguments.images,
         "crosses": arguments.crosses,
         "form": vars(backend),
         "calibration_seconds": calibration,
@@ -240,7 +240,7 @@ def report(arguments, model, accuracy, backend, calibration, seconds, outside, b
         ratios = seconds["one at a time"] / turns
         facts["times_as_fast"][name] = [float(f"{ratio:.3g}") for ratio in ratios]
         print(
-            f"{name:25s} {np.median(turns) * 1e3:8.1f} ms an image, {np.median(ratios):5.2f} times as fast "
+            f"{name:25s} {np.median(turns) * 1e3:8.1f} ms per image, {np.median(ratios):5.2f} times as fast "
             f"({ratios.min():.2f} to {ratios.max():.2f})"
         )
     for name in ("accuracy", "form", "evaluations", "evaluations_published", "leaves", "leaves_published"):

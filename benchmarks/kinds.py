@@ -151,7 +151,7 @@ def write_further(folder: Path) -> None:
 
 
 def measure(
-    table: np.ndarray, budgets: Sequence[int], draws: int, environment: Path | None
+    table: np.ndarray, budgets: Sequence[int], samples: int, environment: Path | None
 ) -> Iterator[dict[str, float]]:
     """Yield by budget, a multiple of d, the RMSE of each estimator on a game (2^d,), coverage and predicted RMSE.
 
@@ -160,16 +160,16 @@ def measure(
     d = len(table).bit_length() - 1
     exact, bits, reach = designs.shapley(d).attribute(table[None])[0], 1 << np.arange(d), np.ptp(table)
     budgets = [times * d for times in budgets if times * d < 2**d and reach > 0]
-    theirs = rivals.score_games(environment, table[None], budgets, draws) if environment and budgets else {}
+    theirs = rivals.score_games(environment, table[None], budgets, samples) if environment and budgets else {}
     for budget in budgets:
-        masks = np.array([draw_pairs(d, budget, draw) for draw in range(draws)])
+        masks = np.array([draw_pairs(d, budget, sample) for sample in range(samples)])
         found = read_out(masks, table[masks @ bits])
         error = np.abs(found.scores - exact)
         covered = error <= 1.96 * found.standard_error + NEGLIGIBLE * reach
         row = {"budget": budget // d, "reach": reach, "gp_shapley": _rmse(error), "coverage": covered.mean()}
         row["predicted"] = _rmse(found.standard_error)
         for name in OURS:
-            scores = ESTIMATORS[name](lambda drawn, _: table[drawn @ bits], d, budget, range(draws))
+            scores = ESTIMATORS[name](lambda drawn, _: table[drawn @ bits], d, budget, range(samples))
             row[name] = _rmse(scores - exact)
         yield row | {name: _rmse(scores[:, 0] - exact) for name, scores in theirs.get(budget, {}).items()}
 
@@ -198,7 +198,7 @@ def main() -> None:
     """Print the table, and the geometric mean and the worst of its cells by budget."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--samples", metavar="N", dest="draws", type=int, default=4, help="samples per game")
+    parser.add_argument("--samples", metavar="N", type=int, default=4, help="samples per game")
     parser.add_argument("--budgets", type=int, nargs="+", default=[4, 8, 16, 32], help="multiples of d")
     parser.add_argument("--further", action="store_true", help="make games of eleven further kinds")
     rivals.add_option(parser)
@@ -209,7 +209,7 @@ def main() -> None:
     rows = []
     for path in sorted(given.folder.rglob("*.npz")):
         table = read_table(path)
-        rows += [{"kind": path.parent.name, **row} for row in measure(table, given.budgets, given.draws, environment)]
+        rows += [{"kind": path.parent.name, **row} for row in measure(table, given.budgets, given.samples, environment)]
     if not rows:
         parser.error(
             f"{given.folder}: no games of more coalitions than the budgets; give a folder of .npz files per kind"

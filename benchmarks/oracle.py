@@ -46,7 +46,7 @@ def variances(square: np.ndarray, members: np.ndarray) -> np.ndarray:
     return np.exp(np.clip(design @ weight, -60, 20))
 
 
-def oracle(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
+def oracle(played: Game, budget: int, sample: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Return scores of the process with the fitted variances, with the interface of `benchmarks.accuracy.METHODS`."""
     d, n = played.d, len(played.exact)
     members, table = enumerate_coalitions(d, "oracle"), played.stored
@@ -54,7 +54,7 @@ def oracle(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray
     odd = size % 2 == 1
     share = 2 * members[odd].T / size[odd]  # of an interaction's coefficient, of each feature (d, T)
     scores = np.zeros((n, d))
-    for i, seed in enumerate(list_seeds(draw, n)):
+    for i, seed in enumerate(list_seeds(sample, n)):
         prior = np.zeros(2**d)
         prior[odd] = variances((transform(table[i]) / 2**d)[odd] ** 2, members[odd])
         spread = np.zeros((d, 2**d))
@@ -70,7 +70,7 @@ def oracle(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    options = parser(__doc__, GAMES, instances=20, draws=5)
+    options = parser(__doc__, GAMES, instances=20, samples=5)
     options.add_argument("--budgets", nargs="+", type=int, default=[4, 8, 16], help="multiples of d")
     args = options.parse_args(arguments)
     print(f"{'game':14s} budget  gp_shapley  oracle")
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         played = game(name, args.instances)
         for times in args.budgets:
             ways = {"kernel": METHODS["kernel_shap"], "process": METHODS["gp_shapley"], "oracle": oracle}
-            found = {way: run(played, method, times * played.d, args.draws).rmse() for way, method in ways.items()}
+            found = {way: run(played, method, times * played.d, args.samples).rmse() for way, method in ways.items()}
             print(
                 f"{name:14s} {times:3d} d   {found['process'] / found['kernel']:.2f}        "
                 f"{found['oracle'] / found['kernel']:.2f}",

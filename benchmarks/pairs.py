@@ -20,17 +20,17 @@ GAMES = ("cancer", "wine", "diabetes", "reviews", "digits", "cancer, sure", "dig
 BUDGETS = (4, 8, 16, 32)
 
 
-def run_gp(tables: np.ndarray, d: int, budget: int, draw: int, index: str) -> list[np.ndarray | None]:
+def run_gp(tables: np.ndarray, d: int, budget: int, sample: int, index: str) -> list[np.ndarray | None]:
     """Return main effects (n, d) and pairs (n, d (d-1) / 2) with their standard errors, by one sample per instance."""
-    masks = np.array([designs.gp_interactions(d, budget, 1000 * draw + i, index).masks for i in range(len(tables))])
+    masks = np.array([designs.gp_interactions(d, budget, 1000 * sample + i, index).masks for i in range(len(tables))])
     return list(read_stack(masks, np.take_along_axis(tables, masks @ (1 << np.arange(d)), axis=1), index))
 
 
-def run_walks(tables: np.ndarray, d: int, budget: int, draw: int, index: str) -> list[np.ndarray]:
+def run_walks(tables: np.ndarray, d: int, budget: int, sample: int, index: str) -> list[np.ndarray]:
     """Return pairs of `sample_interactions` and their standard errors, NaN where unknown."""
     found, standard_errors = [], []
     for place, own in enumerate(tables):
-        design = designs.sample_interactions(d, budget, 1000 * draw + place, index)
+        design = designs.sample_interactions(d, budget, 1000 * sample + place, index)
         values = own[None, design.masks @ (1 << np.arange(d))]
         found.append(design.attribute_pairs(values)[0])
         uncertainty = read_sample_interactions(design, values, index)[2]
@@ -47,7 +47,7 @@ def coverage(truth: np.ndarray, runs: Sequence[Sequence[np.ndarray]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    options = parser(__doc__, GAMES, instances=10, draws=2)
+    options = parser(__doc__, GAMES, instances=10, samples=2)
     options.add_argument("--index", choices=INDICES, default="k_sii")
     args = options.parse_args(arguments)
     for name in args.games:
@@ -58,13 +58,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for times in BUDGETS:
             if times * d > 0.7 * 2**d:
                 continue
-            runs = [run_gp(tables, d, times * d, draw, args.index) for draw in range(args.draws)]
+            runs = [run_gp(tables, d, times * d, sample, args.index) for sample in range(args.samples)]
             columns = [coverage(pairs, [run[2:] for run in runs])]
             if args.index == "k_sii":
                 columns.append(coverage(own_pairs, [run[:2] for run in runs]))
             if times * d >= sample_interactions_minimum(d):
                 columns.append(
-                    coverage(pairs, [run_walks(tables, d, times * d, draw, args.index) for draw in range(args.draws)])
+                    coverage(
+                        pairs, [run_walks(tables, d, times * d, sample, args.index) for sample in range(args.samples)]
+                    )
                 )
             print(f"{name:14s} {times:3d}d   {'   '.join(columns)}", flush=True)
 

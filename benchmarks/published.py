@@ -72,8 +72,8 @@ ESTIMATORS: dict[str, Estimate] = {
 SHOWN = ("RegressionMSR", "best", "LeverageSHAP", *ESTIMATORS)
 
 
-def measure_errors(games: np.ndarray, budget: int, draws: int) -> dict[str, float]:
-    """Return the mean squared error of each estimator on games (n, 2^d), over features, games and draws."""
+def measure_errors(games: np.ndarray, budget: int, samples: int) -> dict[str, float]:
+    """Return the mean squared error of each estimator on games (n, 2^d), over features, games and samples."""
     n, d = len(games), games.shape[1].bit_length() - 1
     exact, bits = designs.shapley(d).attribute(games), 1 << np.arange(d)
 
@@ -85,22 +85,22 @@ def measure_errors(games: np.ndarray, budget: int, draws: int) -> dict[str, floa
         least = getattr(designs, f"{name}_minimum")(d)
         if budget < least or (name == "gp_shapley" and MAX_COALITIONS < budget < 2**d):
             continue
-        made = [estimate(value, d, budget, range(draw * n, (draw + 1) * n)) for draw in range(draws)]
+        made = [estimate(value, d, budget, range(sample * n, (sample + 1) * n)) for sample in range(samples)]
         found[name] = float(np.mean((np.array(made) - exact) ** 2))
     return found
 
 
-def measure_rivals(environment: Path, games: np.ndarray, budgets: Sequence[int], draws: int) -> dict[int, dict]:
+def measure_rivals(environment: Path, games: np.ndarray, budgets: Sequence[int], samples: int) -> dict[int, dict]:
     """Return by budget the mean squared error of each approximator of shapiq on games (n, 2^d)."""
     exact = designs.shapley(games.shape[1].bit_length() - 1).attribute(games)
-    scored = rivals.score_games(environment, games, budgets, draws)
+    scored = rivals.score_games(environment, games, budgets, samples)
     return {
         budget: {f"shapiq {name}": float(np.mean((scores - exact) ** 2)) for name, scores in of_budget.items()}
         for budget, of_budget in scored.items()
     }
 
 
-def measure(folder: Path, draws: int, most: int, largest: int, environment: Path | None = None) -> pd.DataFrame:
+def measure(folder: Path, samples: int, most: int, largest: int, environment: Path | None = None) -> pd.DataFrame:
     """Return a row per family and budget: the published errors by estimator, ours, and those of rivals."""
     published = pd.read_csv(folder / "published_mse.csv")
     rows = []
@@ -111,10 +111,10 @@ def measure(folder: Path, draws: int, most: int, largest: int, environment: Path
         d = int(of_family["n_players"].iloc[0])
         of_family = of_family[of_family["used_budget"] < min(2**d, largest + 1)]
         budgets = sorted(of_family["used_budget"].unique().tolist())
-        of_rivals = measure_rivals(environment, games, budgets, draws) if environment else {}
+        of_rivals = measure_rivals(environment, games, budgets, samples) if environment else {}
         for budget, cells in of_family.groupby("used_budget"):
             theirs = cells.set_index("approximator")["MSE_mean"]
-            of_us = measure_errors(games, int(budget), draws) | of_rivals.get(budget, {})
+            of_us = measure_errors(games, int(budget), samples) | of_rivals.get(budget, {})
             rows.append({"family": family, "d": d, "budget": budget, "best": theirs.min(), **theirs, **of_us})
             print(format_line(rows[-1]), flush=True)
     return pd.DataFrame(rows)
@@ -145,7 +145,7 @@ def main() -> None:
     """Print the table and its geometric means."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--samples", metavar="N", dest="draws", type=int, default=1, help="samples per game")
+    parser.add_argument("--samples", metavar="N", type=int, default=1, help="samples per game")
     parser.add_argument("--games", type=int, default=30, help="games per family, at most")
     parser.add_argument("--largest", type=int, default=2**14, help="evaluations, at most")
     rivals.add_option(parser)
@@ -155,7 +155,7 @@ def main() -> None:
     environment = rivals.prepare(given.rivals)
     shown = (*SHOWN, *(f"shapiq {name}"[:13] for name in rivals.NAMES if environment))
     print(f"{'family':<20} {'budget':>6} {' '.join(f'{name:>13}' for name in shown)}")
-    measured = measure(given.folder, given.draws, given.games, given.largest, environment)
+    measured = measure(given.folder, given.samples, given.games, given.largest, environment)
     if measured.empty:
         parser.error(f"{given.folder}: no games of the table at up to {given.largest} evaluations; give .npz files")
     for name, number in summarise(measured).items():

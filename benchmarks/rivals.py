@@ -84,15 +84,15 @@ def describe(environment: Path) -> str:
     ).stdout.strip()
 
 
-def score_games(environment: Path, tables: np.ndarray, budgets: Sequence[int], draws: int) -> dict[int, Scores]:
-    """Return by budget the scores (draws, n, d) of each approximator on games (n, 2^d); without those that fail.
+def score_games(environment: Path, tables: np.ndarray, budgets: Sequence[int], samples: int) -> dict[int, Scores]:
+    """Return by budget the scores (samples, n, d) of each approximator on games (n, 2^d); without those that fail.
 
-    Column c of a table is the coalition whose bits are set in c. Each draw of each game has its own seed.
+    Column c of a table is the coalition whose bits are set in c. Each sample of each game has its own seed.
     """
     interpreter = create_environment(environment)
     with tempfile.TemporaryDirectory() as folder:
         given, found = Path(folder) / "games.npz", Path(folder) / "scores.npz"
-        np.savez(given, tables=tables, budgets=budgets, draws=draws)
+        np.savez(given, tables=tables, budgets=budgets, samples=samples)
         subprocess.run([interpreter, __file__, given, found], check=True, stdout=subprocess.DEVNULL)
         with np.load(found) as scores:
             return {
@@ -121,10 +121,10 @@ def approximate(name: str, table: np.ndarray, budget: int, seed: int) -> np.ndar
 
 
 def main(given: str, found: str) -> None:
-    """Write the scores of all approximators and draws; name one that fails on standard error, and leave it out."""
+    """Write the scores of all approximators and samples; name one that fails on standard error, and leave it out."""
     with np.load(given) as archive:
-        tables, budgets, draws = archive["tables"], archive["budgets"].tolist(), int(archive["draws"])
-    seeds, scores = np.arange(draws * len(tables)).reshape(draws, -1), {}
+        tables, budgets, samples = archive["tables"], archive["budgets"].tolist(), int(archive["samples"])
+    seeds, scores = np.arange(samples * len(tables)).reshape(samples, -1), {}
     for name, budget in ((name, budget) for name in NAMES for budget in budgets):
         try:
             every = [approximate(name, tables[seed % len(tables)], budget, seed) for seed in seeds.ravel().tolist()]

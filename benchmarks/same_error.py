@@ -30,12 +30,12 @@ MINIMUM = {"gp_shapley": gp_shapley_minimum, "kernel_shap": kernel_shap_minimum}
 BESIDE = (("gp_shapley", SHAP), ("kernel_shap", SHAP), ("gp_shapley", "kernel_shap"))  # ours and the other
 
 
-def run_shap(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarray, float]:
+def run_shap(played: Game, budget: int, sample: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Return scores of KernelExplainer, one instance at a time, without standard errors, and the seconds of all."""
     import shap
 
     found, spent = [], 0.0
-    for place, seed in enumerate(list_seeds(draw, len(played.exact))):
+    for place, seed in enumerate(list_seeds(sample, len(played.exact))):
 
         def value(rows: np.ndarray, place: int = place) -> np.ndarray:
             nonlocal inside
@@ -46,7 +46,7 @@ def run_shap(played: Game, budget: int, draw: int) -> tuple[np.ndarray, np.ndarr
             inside += time.process_time() - start
             return answer
 
-        np.random.seed(seed)  # it draws by the global state
+        np.random.seed(seed)  # it samples by the global state
         inside, start = 0.0, time.process_time()
         explainer = shap.KernelExplainer(value, np.zeros((1, played.d)))
         scores = explainer.shap_values(np.ones((1, played.d)), nsamples=budget - 2, l1_reg=False, silent=True)
@@ -64,17 +64,17 @@ def times_as_fast(mine: dict[float, Runs], other: Runs, times: int, d: int) -> t
     return enough, (other.seconds + times * d * costs) / (mine[enough].seconds + int(enough * d) * costs)
 
 
-def measure_game(played: Game, draws: int) -> dict[tuple[str, str], list[np.ndarray]]:
+def measure_game(played: Game, samples: int) -> dict[tuple[str, str], list[np.ndarray]]:
     """Print a line per budget; return our speedups by COSTS over the others, NaN where no error is as small."""
     d = played.d
     budgets = [times for times in TRIED if times * d < 0.7 * 2**d]
     mine = {
-        way: {t: run(played, method, int(t * d), draws) for t in budgets if int(t * d) >= MINIMUM[way](d)}
+        way: {t: run(played, method, int(t * d), samples) for t in budgets if int(t * d) >= MINIMUM[way](d)}
         for way, method in OURS.items()
     }
     speeds: dict[tuple[str, str], list[np.ndarray]] = {pair: [] for pair in BESIDE}
     for times in (times for times in BUDGETS if times in budgets):
-        others = {SHAP: run(played, run_shap, times * d, draws), "kernel_shap": mine["kernel_shap"][times]}
+        others = {SHAP: run(played, run_shap, times * d, samples), "kernel_shap": mine["kernel_shap"][times]}
         line = f"{played.name:12s} {times:3d}d"
         for ours, other in BESIDE:
             found = times_as_fast(mine[ours], others[other], times, d)
@@ -87,9 +87,9 @@ def measure_game(played: Game, draws: int) -> dict[tuple[str, str], list[np.ndar
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a line for each game and budget, then the means."""
-    args = parser(__doc__, GAMES, instances=20, draws=3).parse_args(arguments)
+    args = parser(__doc__, GAMES, instances=20, samples=3).parse_args(arguments)
     print("Budget and speed, where an evaluation takes", *COSTS, "s")
-    found = [measure_game(game(name, args.instances), args.draws) for name in args.games]
+    found = [measure_game(game(name, args.instances), args.samples) for name in args.games]
     every = {f"{ours} / {other}": np.concatenate([one[ours, other] for one in found]) for ours, other in BESIDE}
     every[f"the faster of ours / {SHAP}"] = np.fmax(*list(every.values())[:2])
     for pair, fast in every.items():

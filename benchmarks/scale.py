@@ -34,9 +34,9 @@ METRICS = ("log_odds", "error", "cost")
 
 def build(folder: Path, instances: int, methods: int, d: int) -> None:
     """Write data, instances, score files and measurements of a model's metric to folder, with parameters.json."""
-    draws = np.random.default_rng(0)
+    random = np.random.default_rng(0)
     columns = [f"c{i}" for i in range(d)]
-    table = pd.DataFrame(draws.normal(0, 1, (2 * instances + 40, d)).round(3), columns=columns)
+    table = pd.DataFrame(random.normal(0, 1, (2 * instances + 40, d)).round(3), columns=columns)
     table.assign(y=(table["c0"] > 0).map({True: "yes", False: "no"})).to_csv(folder / "table.csv", index=False)
     settings = {"path": str(folder / "table.csv"), "target": "y", "test": 0.6}
     preparation.prepare("table_file", settings, [], folder / "data")
@@ -47,13 +47,13 @@ def build(folder: Path, instances: int, methods: int, d: int) -> None:
     shown = {"instance": ids, "label": classes, "prediction": classes, "probability": 0.9}
     pd.DataFrame(shown).to_parquet(folder / "instances.parquet")
     names = ["exact", *(f"{METHODS[i % len(METHODS)]}_{i}" for i in range(1, methods))]
-    truth = draws.normal(0, 1, (instances, d))
+    truth = random.normal(0, 1, (instances, d))
     files, curves = {}, []
     for i, name in enumerate(names):
-        noise = draws.normal(0, 0.1 + 0.01 * i, truth.shape) if i else 0.0
+        noise = random.normal(0, 0.1 + 0.01 * i, truth.shape) if i else 0.0
         files[name] = [_scores(folder / "scores" / name / "0-of-1.parquet", name, ids, truth + noise, i)]
         curves.append(str(folder / f"metrics/measured/{name}.parquet"))
-        _write(Path(curves[-1]), _curves(name, ids, draws.normal(-5 - 3 / (1 + i), 1, instances)), "log_odds")
+        _write(Path(curves[-1]), _curves(name, ids, random.normal(-5 - 3 / (1 + i), 1, instances)), "log_odds")
     described = {
         name: {
             "method": METHODS[i % 3] if i else "shapley",

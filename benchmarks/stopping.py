@@ -24,20 +24,20 @@ AT_MOST = 32
 TARGETS = (6, 10, 19)  # multiples of d
 
 
-def rounds_of(played: Game, draw: int, name: str) -> tuple[list[int], np.ndarray, np.ndarray]:
+def rounds_of(played: Game, sample: int, name: str) -> tuple[list[int], np.ndarray, np.ndarray]:
     """Return evaluations, scores and standard errors (rounds, n, d) of each round of all instances, none stopped."""
     method, d, n = METHODS[name], played.d, len(played.exact)
     rounds = [spent // 2 * 2 for spent in StoppingCriterion(AT_MOST).rounds(d, method.first_round)]
     rounds = [spent for spent in rounds if spent < 0.8 * 2**d]
     if method.batch_estimator:
-        masks = np.array([draw_pairs(d, rounds[-1], 10_000 * draw + i) for i in range(n)])
+        masks = np.array([draw_pairs(d, rounds[-1], 10_000 * sample + i) for i in range(n)])
         values = played.value(masks)
         found = [read_stack(masks[:, :spent], values[:, :spent]) for spent in rounds]
     else:
         design, estimate = (resolve(place).function for place in (method.nested_design, method.estimator))
         found = []
         for spent in rounds:
-            drawn = [design(d, spent, 10_000 * draw + i) for i in range(n)]
+            drawn = [design(d, spent, 10_000 * sample + i) for i in range(n)]
             masks = np.zeros((n, max(len(one.masks) for one in drawn), d), bool)
             for own, one in zip(masks, drawn, strict=True):
                 own[: len(one.masks)] = one.masks
@@ -79,7 +79,7 @@ def stopped(played: Game, traces: list, own: bool, target: float, name: str) -> 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a line for each game and target."""
-    options = parser(__doc__, GAMES, instances=20, draws=3)
+    options = parser(__doc__, GAMES, instances=20, samples=3)
     able = [name for name, method in METHODS.items() if method.nested_design]
     options.add_argument("--method", choices=able, default="gp_shapley")
     args = options.parse_args(arguments)
@@ -87,8 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in args.games:
         played = game(name, args.instances)
         traces = []
-        for draw in range(args.draws):
-            trace = rounds_of(played, draw, args.method)
+        for sample in range(args.samples):
+            trace = rounds_of(played, sample, args.method)
             traces.append((*trace, with_earlier(*trace, args.method)))
         for times in TARGETS:
             place = int(np.searchsorted(traces[0][0], 0.95 * times * played.d))

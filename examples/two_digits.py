@@ -34,13 +34,13 @@ def read(path: str) -> dict:
     inputs = np.zeros((len(split), 2, SIDE, 2, SIDE), np.uint8)  # a quarter is [:, row, :, column]
     labels = random.random((len(split), len(NAMES))) < 0.5
     boxes = []
-    for picture, present, part in zip(inputs, labels, split, strict=True):
+    for canvas, present, part in zip(inputs, labels, split, strict=True):
         wanted = [int(name) for name, there in zip(NAMES, present, strict=True) if there]
         wanted += [int(random.choice(OTHERS)) for _ in range(4 - len(wanted)) if random.random() < FILLED]
         own = []
         for digit, place in zip(wanted, random.permutation(4), strict=False):
             (row, column), image = divmod(int(place), 2), images[random.choice(members[part == TEST, digit])]
-            picture[row, :, column] = image
+            canvas[row, :, column] = image
             if str(digit) in NAMES:
                 rows, columns = (np.flatnonzero((image > 0).any(axis)) for axis in (1, 0))
                 top, left = SIDE * row, SIDE * column

@@ -47,7 +47,7 @@ def test_rivals_score_tables_in_the_other_interpreter(environment, monkeypatch, 
     script = environment / "rivals.py"
     script.write_text(code)
     monkeypatch.setattr(rivals, "__file__", str(script))
-    found = rivals.score_games(environment, tables, [8, 12], draws=3)
+    found = rivals.score_games(environment, tables, [8, 12], samples=3)
     alone = tables[:, [1, 2, 4, 8]] - tables[:, :1]
     assert list(found) == [8, 12] and list(found[8]) == ["RegressionMSR"]
     for budget in (8, 12):

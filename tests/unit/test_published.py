@@ -36,14 +36,14 @@ def test_the_error_of_a_cell_is_the_mean_over_features_and_games(folder):
     for place, table in enumerate(games):
         design = published.designs.leverage_shap(9, 40, place)
         own.append((design.attribute(table[design.masks @ (1 << np.arange(9))]) - exact[place]) ** 2)
-    found = published.measure_errors(games, 40, draws=1)
+    found = published.measure_errors(games, 40, samples=1)
     assert found["leverage_shap"] == pytest.approx(np.mean(own))
     assert set(found) == {"leverage_shap", "kernel_shap", "gp_shapley"}
-    assert max(published.measure_errors(games, 512, draws=1).values()) < 1e-20
+    assert max(published.measure_errors(games, 512, samples=1).values()) < 1e-20
 
 
 def test_a_row_per_published_budget_and_the_ratios(folder, capsys):
-    measured = published.measure(folder, draws=2, most=2, largest=400)
+    measured = published.measure(folder, samples=2, most=2, largest=400)
     assert measured["budget"].tolist() == [10, 40]  # 512 are all
     assert np.isnan(measured["leverage_shap"][0])  # which takes 2 d
     row = measured.iloc[1]
