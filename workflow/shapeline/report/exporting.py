@@ -19,6 +19,7 @@ DOTS_PER_INCH = 300  # of a PNG for print
 # LaTeX for the signs in tables; ★ and ⚠ are written as words.
 SIGNS = {"−": "$-$", "–": "--", "±": r"$\pm$", "≤": r"$\le$", "≥": r"$\ge$", "×": r"$\times$", "²": "$^2$"}
 SIGNS |= {"→": r"$\to$", "★": "$*$", "☆": r"$\circ$", "⚠ ": "", "⚠": "", "✓": "yes", "“": "``", "”": "''"}
+SIGNS |= {sign: f"${sign}$" for sign in "<>|"}  # which the default encoding of fonts prints as ¡, ¿ and a dash
 
 
 def export_report(executed: Path, folder: Path, notebooks: Path) -> list[Path]:
