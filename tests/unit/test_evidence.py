@@ -355,6 +355,11 @@ def test_a_gradient_costs_three_evaluations_only_in_recommendations():
     assert one.evaluations["saliency"] == 0.25 and one.within(results).entry == "saliency"
     assert "A gradient counts as 0.25 evaluations" in evidence._describe_rule([one]).data
     assert "1 gradient (counted as 0.25 evaluations)" in evidence._format_cost(one, "saliency")
+    rows = {"method": ["saliency", "two", "random"], "statistic": "rmse", "x": np.nan, "mean": [1.0, 1.1, 9.0]}
+    results.metrics = {"error": pd.DataFrame(rows).assign(low=0.9, high=9.1)}
+    assert "beats. A gradient counts as 0.25 evaluations. Seconds" in evidence.costs_and_ranks(one, results).data
+    without = evidence.costs_and_ranks(dataclasses.replace(one, gradients=frozenset()), results).data
+    assert "beats. Seconds are" in without
 
 
 def test_deletion_and_insertion_are_separate_criteria(one):

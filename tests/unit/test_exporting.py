@@ -72,12 +72,12 @@ def test_the_command_of_the_documentation_lists_what_it_writes(exported):
 
 
 def test_a_table_is_escaped_for_latex(tmp_path):
-    table = pd.DataFrame({"method": ["a_b", "50 % & more"], "gap": ["−1.5 ± 0.2", "⚠ ≥ 3"], "p": ["< 0.001", "|x| > 2"]})
+    table = pd.DataFrame({"method": ["a_b", "50 % & more"], "gap": ["−1.5 ± 0.2", "⚠ ≥ 3"], "p": ["< 0.1", "|x| > 2"]})
     csv, tex = exporting.write_table(table, tmp_path / "one", "Gap of a_b, 95 %")
     assert pd.read_csv(csv).equals(table)
     text = tex.read_text()
     assert r"a\_b & $-$1.5 $\pm$ 0.2" in text and r"50 \% \& more & $\ge$ 3" in text
-    assert "& $<$ 0.001" in text and "& $|$x$|$ $>$ 2" in text
+    assert "& $<$ 0.1" in text and "& $|$x$|$ $>$ 2" in text
     assert r"\caption{Gap of a\_b, 95 \%}" in text
 
 

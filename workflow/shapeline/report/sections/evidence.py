@@ -217,14 +217,14 @@ def costs_and_ranks(answer: Evidence, results: Results) -> HTML:
     criterion, styles, seconds = answer.criterion, elements.assign_styles(results), average_seconds(results)
     means = scalars(results.metrics.get(criterion.metric), criterion.statistic)
     prefix = f"{results.experiment}, {criterion.short}:"
+    gradient = f"A gradient counts as {format_count(answer.gradient_cost, 'evaluation')}. " if answer.gradients else ""
     return join_parts(
         figure(
             cost_plane(answer, means, styles, seconds),
             f"{prefix} means against evaluations and seconds per instance",
             f"{criterion.title}. Means with 95 % intervals against their cost; "
             f"{'lower' if criterion.better == 'lower' else 'upper'} left is better. The line joins the methods that "
-            f"no cheaper method beats. A gradient counts as {format_count(answer.gradient_cost, 'evaluation')}. "
-            "Seconds are means over instances.",
+            f"no cheaper method beats. {gradient}Seconds are means over instances.",
             numbers=tabulate_costs(means, evaluations=answer.evaluations, seconds=seconds),
         ),
         figure(

@@ -321,7 +321,7 @@ def _recommend_by_error(results: Results) -> str:
     entry, error, kind = best
     finding = f"{entry} has the smallest {kind}, {number(error)}"
     finding = f"the scores of {entry} are exact" if kind == "exact" else finding
-    return f"No recommendation by a test: too few prompts, or no metric compares methods; {finding}."
+    return f"No recommendation: it needs {common.MIN_INSTANCES} prompts and a metric that ranks methods; {finding}."
 
 
 def prompts_section(results: Results, method: str | None) -> HTML:
