@@ -439,21 +439,21 @@ def test_what_it_cannot_read_is_one_line(path, target, words, tmp_path):
 
 
 def test_the_command_that_is_run_is_printed(root, tmp_path, monkeypatch, capsys):
+    """Snakemake replaces the command, so that signals reach it."""
     called = []
-    monkeypatch.setattr(command.subprocess, "run", lambda *given, **more: called.append((given, more)) or done)
-    done = subprocess.CompletedProcess([], 3)
+    monkeypatch.setattr(os, "execve", lambda *given: called.append(given))
     monkeypatch.chdir(root / "docs")
-    assert command.main(["run", "digits", "--cores", "2", "-n"]) == 3
+    command.main(["run", "digits", "--cores", "2", "-n"])
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].endswith("&& snakemake digits --cores 2 --dry-run")
-    [((words,), more)] = called
-    assert words == [sys.executable, "-m", "snakemake", "digits", "--cores", "2", "--dry-run"]
-    assert more["cwd"] == root and more["env"] == os.environ
+    words = [sys.executable, "-m", "snakemake", "digits", "--cores", "2", "--dry-run"]
+    assert called == [(sys.executable, words, os.environ)] and Path.cwd() == root
     monkeypatch.setattr(os, "access", lambda folder, mode: False)
-    assert command.main(["run"]) == 3 and "the caches of this run are temporary" in capsys.readouterr().err
-    assert "XDG_CACHE_HOME" in called.pop()[1]["env"]
-    assert command.main(["run", "digits", "-n", "--", "--keep-going", "--forcerun", "attribute"]) == 3
-    assert called[-1][0][0][3:] == [
+    command.main(["run"])
+    assert "the caches of this run are in .snakemake" in capsys.readouterr().err
+    assert called.pop()[2]["XDG_CACHE_HOME"] == str(root / ".snakemake/cache")
+    command.main(["run", "digits", "-n", "--", "--keep-going", "--forcerun", "attribute"])
+    assert called[-1][1][3:] == [
         *("digits", "--cores", "all", "--keep-going", "--forcerun", "attribute", "--dry-run")  # the user's --cores wins
     ]
     for action, hint in (("run", True), ("doctor", False)):
@@ -466,13 +466,14 @@ def test_the_command_that_is_run_is_printed(root, tmp_path, monkeypatch, capsys)
 def test_outside_a_clone_the_installed_workflow_runs_where_one_is(root, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     called = []
-    done = subprocess.CompletedProcess([], 0)
-    monkeypatch.setattr(command.subprocess, "run", lambda *given, **more: called.append((given, more)) or done)
-    assert command.main(["run"]) == 0 and capsys.readouterr().out.startswith("no shapeline.yaml in this folder")
+    monkeypatch.setattr(os, "execve", lambda *given: called.append(given[1]))
+    command.main(["run"])
+    assert capsys.readouterr().out.startswith("no shapeline.yaml in this folder")
     (tmp_path / "shapeline.yaml").write_text("run: [mine]\n")
-    assert command.main(["run"]) == 0 and "no shapeline.yaml" not in capsys.readouterr().out
-    ((words,), more) = called[1]
-    assert more["cwd"] == tmp_path and words[words.index("--snakefile") + 1] == str(root / "Snakefile")
+    command.main(["run"])
+    assert "no shapeline.yaml" not in capsys.readouterr().out
+    words = called[1]
+    assert Path.cwd() == tmp_path and words[words.index("--snakefile") + 1] == str(root / "Snakefile")
     assert words[-2:] == [str(root / "config.yaml"), str(tmp_path / "shapeline.yaml")]
     monkeypatch.setattr(job_code, "PLACES", (tmp_path / "no", tmp_path / "share/shapeline"))
     assert command.main(["doctor"]) == 1
@@ -527,7 +528,7 @@ def test_init_writes_a_file_once_and_run_reads_it(root, tmp_path, monkeypatch, c
     (clone / "workflow").mkdir(parents=True)
     (clone / "Snakefile").touch()
     monkeypatch.chdir(clone)
-    monkeypatch.setattr(command.subprocess, "run", lambda *given, **more: subprocess.CompletedProcess([], 0))
+    monkeypatch.setattr(os, "execve", lambda *given: None)
     for missing in ("no.skops", "no.py:ask"):
         assert command.main(["init", str(made(tmp_path, "classes")), "--model", missing]) == 1
         assert f"--model: {missing.removesuffix(':ask')}: file not found" in capsys.readouterr().err
@@ -537,7 +538,7 @@ def test_init_writes_a_file_once_and_run_reads_it(root, tmp_path, monkeypatch, c
     assert not (clone / "shapeline.yaml").exists()
     assert command.main(["init", str(made(tmp_path, "classes"))]) == 0
     assert yaml.safe_load((clone / "shapeline.yaml").read_text())["run"] == ["classes"]
-    assert command.main(["run"]) == 0
+    command.main(["run"])
     assert f"--configfile {clone}/shapeline.yaml" in capsys.readouterr().out
     assert command.main(["init", "again.csv"]) == 1 and "remove or rename it first" in capsys.readouterr().err
     assert command.main(["open"]) == 1 and "create it by: shapeline run" in capsys.readouterr().err

@@ -13,14 +13,12 @@ import io
 import os
 import re
 import shlex
-import subprocess
 import sys
-import tempfile
 import webbrowser
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -215,8 +213,8 @@ def _find_configfiles(parsed: argparse.Namespace) -> list[Path]:
     return files
 
 
-def _run(parsed: argparse.Namespace) -> int:
-    """Run Snakemake, which loads the profile in profiles/default beside the Snakefile itself."""
+def _run(parsed: argparse.Namespace) -> NoReturn:
+    """Become Snakemake, which loads the profile in profiles/default beside the Snakefile itself."""
     folder, named = find_clone(), _find_configfiles(parsed)
     if parsed.cores != "all" and not re.fullmatch("0*[1-9][0-9]*", parsed.cores):
         raise ShapelineError(f"--cores: '{parsed.cores}' is no number of cores; give a number from 1, or all")
@@ -231,9 +229,10 @@ def _run(parsed: argparse.Namespace) -> int:
     words += ["--dry-run"] if parsed.dry_run else []
     words += ["--configfile", *map(str, named)] if named else []
     print(f"cd {shlex.quote(str(folder))} && {shlex.join(words)}", flush=True)
-    with _open_cache() as variables:
-        environment = os.environ | variables
-        return subprocess.run([sys.executable, "-m", *words], cwd=folder, env=environment, check=False).returncode
+    environment = os.environ | _find_cache(folder)
+    os.chdir(folder)
+    # As this process, so that Ctrl-C and SIGTERM reach Snakemake, which ends its jobs and removes its lock.
+    os.execve(sys.executable, [sys.executable, "-m", *words], environment)
 
 
 def _check_options(options: list[str]) -> None:
@@ -255,17 +254,14 @@ def _check_options(options: list[str]) -> None:
         raise
 
 
-@contextlib.contextmanager
-def _open_cache() -> Iterator[dict[str, str]]:
-    """Yield the variable of a temporary folder of caches where the user's, which Snakemake needs, cannot be written."""
+def _find_cache(folder: Path) -> dict[str, str]:
+    """Return the variable of another folder of caches where the user's, which Snakemake needs, cannot be written."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")).absolute()
     existing = next(path for path in (cache / "snakemake", cache, *cache.parents) if path.exists())
     if os.access(existing, os.W_OK):
-        yield {}
-        return
-    print(f"{existing}: cannot be written; the caches of this run are temporary", file=sys.stderr)
-    with tempfile.TemporaryDirectory() as folder:
-        yield {"XDG_CACHE_HOME": folder}
+        return {}
+    print(f"{existing}: cannot be written; the caches of this run are in .snakemake", file=sys.stderr)
+    return {"XDG_CACHE_HOME": str(folder / ".snakemake/cache")}
 
 
 def _load(parsed: argparse.Namespace) -> Config:
