@@ -711,6 +711,70 @@ def test_plots_of_several_texts_show_their_words():
         assert isinstance(texts.plot(kind, **({"groups": list("aab")} if kind == "cohort" else {})), Figure)
 
 
+def test_words_that_repeat_have_bars_of_their_own():
+    """Every occurrence was drawn with the score of the first, in figures of one text's classes."""
+
+    def begins_and_ends(texts):
+        return [
+            0.1 + 0.2 * text.startswith("b") + 0.05 * text.count("a c") + 0.3 * text.endswith("a") for text in texts
+        ]
+
+    text = shapeline.explain(begins_and_ends, "a b a c a", "shapley", target="each")
+    sizes = np.abs(text.scores[0])
+    expected = sizes[np.argsort(-sizes, kind="stable")]
+    assert len(np.unique(expected.round(9))) > 3
+    for kind in ("bar", "beeswarm"):
+        np.testing.assert_allclose([bar.get_width() for bar in text.plot(kind).axes[0].patches], expected)
+    np.testing.assert_allclose(np.abs(text.plot("heatmap").axes[0].images[0].get_array())[:, 0], expected)
+    np.testing.assert_allclose(text.summary()["mean |score|"], expected)
+    np.testing.assert_array_equal(text[:, "a"].scores, text.scores[:, [0, 2, 4]])
+    np.testing.assert_array_equal(text[:, ["c", "a"]].scores, text.scores[:, [3, 0, 2, 4]])
+
+
+def test_features_by_labels_that_are_no_texts():
+    for labels in ([2, 0, 1], [("a", "x"), ("a", "y"), ("b", "x")]):
+        columns = pd.MultiIndex.from_tuples(labels) if isinstance(labels[0], tuple) else labels
+        rows = pd.DataFrame(RNG.integers(0, 3, (8, 3)) * 1.0, columns=columns)
+        found = shapeline.explain(
+            lambda rows: rows.to_numpy() @ [1.0, 2, 3], rows, "shapley", reference="zero", value="prediction"
+        )
+        label = labels[1]
+        axes = found.plot("dependence", feature=label).axes[0]
+        heights = np.concatenate([np.asarray(dots.get_offsets())[:, 1] for dots in axes.collections])
+        np.testing.assert_allclose(np.sort(heights), np.sort(found.scores[:, 1]))
+        assert isinstance(found.plot("cohort", groups=label), Figure)
+        np.testing.assert_array_equal(found[:, [str(label)]].scores, found.scores[:, [1]])
+        with pytest.raises(ShapelineError, match="plot: there is no feature '7'"):
+            found.plot("dependence", feature=7)
+        with pytest.raises(ShapelineError, match="plot: groups: there is no column '7'"):
+            found.plot("cohort", groups=7)
+        if isinstance(label, tuple):
+            np.testing.assert_array_equal(found[:, label].scores, found.scores[:, [1]])
+            continue
+        for index in (0, [0], [0, 1]):  # the position of the feature 2 and the name of another one
+            with pytest.raises(
+                ShapelineError, match=r"0 is the name of a feature and the position of another; .*'0'\]"
+            ):
+                found[:, index]
+    plain = shapeline.explain(
+        lambda rows: rows @ [1.0, 2], pd.DataFrame(np.eye(2)), reference="zero", value="prediction"
+    )
+    np.testing.assert_array_equal(plain[:, 1].scores, plain.scores[:, [1]])
+
+
+def test_classes_and_groups_in_another_order_of_rows_are_refused():
+    rows = FRAME[["age"]].fillna(0)[:6]
+    other = pd.Series([0, 1] * 3, rows.index[::-1])
+    with pytest.raises(ShapelineError, match="explain: the index of target is that of inputs in another order"):
+        shapeline.explain(lambda rows: rows["age"] / 100, rows, background=rows, target=other)
+    found = shapeline.explain(lambda rows: rows["age"] / 100, rows, background=rows, target=other[::-1])
+    assert found.target.tolist() == [1, 0] * 3
+    with pytest.raises(ShapelineError, match="plot: the index of groups is that of the instances in another order"):
+        found.plot("cohort", groups=other)
+    assert isinstance(found.plot("cohort", groups=other[::-1]), Figure)
+    assert isinstance(found.plot("cohort", groups=other.to_numpy()), Figure)
+
+
 def test_names_of_any_length_leave_room_for_the_figure():
     frame = pd.DataFrame(RNG.normal(size=(6, 3)), columns=["a" * 300, "b" * 300 + " end", "c"])
     found = shapeline.explain(lambda rows: rows @ [1.0, 2, 3], frame, "shapley", reference="zero", value="prediction")

@@ -197,7 +197,8 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
         raise
     if wanted.value is None and not adapters.is_regressor(model):
         report_labels(classifier, given.inputs, predictions)
-    check_order("explain", inputs, wanted.y, ("inputs", "y"))
+    for name, given_classes in (("y", wanted.y), ("target", wanted.target)):
+        check_order("explain", inputs, given_classes, ("inputs", name))
     classes = name_classes(model if cutter is None else model.module, wanted.class_names, classifier, given.inputs)
     targets, positions = choose_targets(classifier, predictions, wanted.target, classes, wanted.y)
     given, baseline, described = settle_mean(classifier, given, baseline, described)

@@ -1,6 +1,7 @@
 """The Explanation of the Python interface: scores with names and data, to index, plot, convert and save."""
 
 import dataclasses
+import itertools
 import math
 import reprlib
 import warnings
@@ -184,12 +185,11 @@ class Explanation(Record):
                 "explanation: instances have different features; select one instance first, as in e[3]"
             )
         names = self.about.names[0]
-        selected = [columns] if isinstance(columns, str) else columns
+        is_label = isinstance(columns, str) or (isinstance(columns, tuple) and str(columns) in names)  # of two levels
+        selected = [columns] if is_label or isinstance(columns, int | np.integer) else columns
         if np.iterable(selected) and not isinstance(selected, slice):
-            for name in selected:
-                if isinstance(name, str) and name not in names:
-                    raise ShapelineError(f"explanation: there is no feature '{name}'.{nearest(name, names)}")
-            selected = [names.index(name) if isinstance(name, str) else name for name in selected]
+            selected = list(itertools.chain.from_iterable(_find_features(names, one) for one in selected))
+        selected = selected[0] if type(columns) is int else selected
         indices = _find_positions("feature", len(names), selected)
         remaining = tuple(names[index] for index in indices)
         about, data = self.about, self.about.data
@@ -270,18 +270,22 @@ class Explanation(Record):
     def summary(self) -> pd.DataFrame:
         """Return the mean |score| over instances per feature, the largest first, and the mean score: one of each class
         where instances are explained for several, and of each output of a game, which have no mean in common."""
-        if not len(self):
-            raise ShapelineError("explanation: there are no instances, so there is no mean; select one or more")
-        if not self._shares_names():
-            raise ShapelineError("explanation: instances have different features, so there is no mean; use to_frame()")
-        flat = _flatten(self.scores)
+        order, flat = self._rank_features(), _flatten(self.scores)
         means = {"mean |score|": np.nanmean(np.abs(flat), axis=0)}
         targets = np.array(self.target_names, object)
         for target in self._list_mean_targets():
             rows = flat if target is None else flat[targets == target]
             means["mean score" if target is None else f"mean score, {target}"] = np.nanmean(rows, axis=0)
         table = pd.DataFrame(means, index=pd.Index(self.about.names[0], name="feature"))
-        return table.sort_values("mean |score|", ascending=False, kind="stable")
+        return table.iloc[order]
+
+    def _rank_features(self) -> np.ndarray:
+        """Return the positions of features, the largest mean |score| first; names may repeat, as words of a text do."""
+        if not len(self):
+            raise ShapelineError("explanation: there are no instances, so there is no mean; select one or more")
+        if not self._shares_names():
+            raise ShapelineError("explanation: instances have different features, so there is no mean; use to_frame()")
+        return np.argsort(-np.nanmean(np.abs(_flatten(self.scores)), axis=0), kind="stable")
 
     def _list_mean_targets(self) -> list[str | None]:
         """Return the classes or outputs that have a mean score each; None alone where one mean is of all rows."""
@@ -375,6 +379,20 @@ class Explanation(Record):
         other training seeds. Raises ShapelineError for several repeats."""
         record, about = stored.read(path)
         return cls(**vars(record), about=Metadata(**about))
+
+
+def _find_features(names: tuple[str, ...], label: Any) -> list:
+    """Return the positions of the features of a name, several of a text's word, or any other index unchanged."""
+    is_name = isinstance(label, str | tuple)
+    places = [place for place, name in enumerate(names) if name == str(label)]
+    if is_name and not places:
+        raise ShapelineError(f"explanation: there is no feature '{label}'.{nearest(str(label), names)}")
+    if type(label) is int and places and places != [label]:
+        raise ShapelineError(
+            f"explanation: {label} is the name of a feature and the position of another; give names, as in "
+            f"e[:, '{label}']"
+        )
+    return places if is_name else [label]
 
 
 def _find_positions(what: str, count: int, key: Any) -> np.ndarray:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from shapeline.api import formatting
 from shapeline.errors import ShapelineError, nearest
+from shapeline.games.validation_scores import check_order
 from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown, explorer_html, to_data_uri
 from shapeline.report.figures import explanations as figures
 from shapeline.report.figures import games
@@ -68,8 +69,8 @@ def _sort_by_size(explanation) -> tuple[list[str], np.ndarray]:
     all of them, with the mean of a word's scores per text, NaN in texts without it."""
     if explanation.about.kind == "text" and not explanation._shares_names():
         return _list_words(explanation)
-    names = list(explanation.summary().index)
-    return names, explanation.scores.reshape(len(explanation), -1)[:, _find_positions(explanation, names)]
+    order, names = explanation._rank_features(), explanation.about.names[0]
+    return [names[place] for place in order], explanation.scores.reshape(len(explanation), -1)[:, order]
 
 
 def _list_words(explanation) -> tuple[list[str], np.ndarray]:
@@ -86,10 +87,6 @@ def _list_words(explanation) -> tuple[list[str], np.ndarray]:
     return list(order), wide[order].to_numpy()
 
 
-def _find_positions(explanation, names: Sequence[str]) -> list[int]:
-    return [explanation.about.names[0].index(name) for name in names]
-
-
 def _draw_beeswarm(explanation):
     names, scores = _sort_by_size(explanation)
     numbers = explanation.input_numbers
@@ -99,7 +96,7 @@ def _draw_beeswarm(explanation):
 def _draw_heat_map(explanation):
     names, scores = _sort_by_size(explanation)
     half = explanation.half_widths if explanation._shares_names() else None
-    half = None if half is None else half[:, _find_positions(explanation, names)]
+    half = None if half is None else half[:, explanation._rank_features()]
     numbers = explanation.input_numbers
     return figures.heat_map(names, scores, half, explanation.value_full, _name_axis(explanation), numbers)
 
@@ -110,10 +107,10 @@ def _draw_dependence(explanation, feature: str | None = None):
     values = explanation._values()
     if values is None:
         raise ShapelineError("plot: 'dependence' needs features that are columns with known values; use 'beeswarm'")
-    feature = names[0] if feature is None else feature
+    feature = names[0] if feature is None else str(feature)  # also of a frame's label that is no text
     if feature not in names:
-        raise ShapelineError(f"plot: there is no feature '{feature}'.{nearest(str(feature), names)}")
-    (index,) = _find_positions(explanation, [feature])
+        raise ShapelineError(f"plot: there is no feature '{feature}'.{nearest(feature, names)}")
+    index = explanation.about.names[0].index(feature)
     half = explanation.half_widths
     half = None if half is None or not half[:, index].any() else half[:, index]
     scores = scores[:, names.index(feature)]
@@ -125,11 +122,14 @@ def _draw_cohorts(explanation, groups=None):
     """Return the mean |score| in groups: the values of a column, a group per instance, or the explained classes."""
     names, scores = _sort_by_size(explanation)
     values = explanation._values()
-    if isinstance(groups, str):
-        columns = [] if values is None else list(explanation.about.names[0])
-        if groups not in columns:
-            raise ShapelineError(f"plot: groups: there is no column '{groups}'.{nearest(groups, columns)}")
-        groups = values.iloc[:, columns.index(groups)]
+    columns = [] if values is None else list(explanation.about.names[0])
+    if groups is not None and (str(groups) in columns or isinstance(groups, str) or not np.iterable(groups)):
+        if str(groups) not in columns:
+            raise ShapelineError(f"plot: groups: there is no column '{groups}'.{nearest(str(groups), columns)}")
+        groups = values.iloc[:, columns.index(str(groups))]
+    check_order(
+        "plot", pd.Series(0, pd.unique(pd.Index(explanation.about.instances))), groups, ("the instances", "groups")
+    )
     groups, numbers = explanation.target_names if groups is None else groups, explanation.input_numbers
     groups, count = pd.Series(list(groups)), int(numbers.max(initial=-1)) + 1
     if len(groups) not in (count, len(explanation)):
