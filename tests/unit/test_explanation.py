@@ -743,7 +743,9 @@ def test_features_by_labels_that_are_no_texts():
         heights = np.concatenate([np.asarray(dots.get_offsets())[:, 1] for dots in axes.collections])
         np.testing.assert_allclose(np.sort(heights), np.sort(found.scores[:, 1]))
         assert isinstance(found.plot("cohort", groups=label), Figure)
-        np.testing.assert_array_equal(found[:, [str(label)]].scores, found.scores[:, [1]])
+        picked = found[:, [str(label)]]
+        np.testing.assert_array_equal(picked.scores, found.scores[:, [1]])
+        np.testing.assert_array_equal(picked.to_frame()["value"], rows[label])
         with pytest.raises(ShapelineError, match="plot: there is no feature '7'"):
             found.plot("dependence", feature=7)
         with pytest.raises(ShapelineError, match="plot: groups: there is no column '7'"):

@@ -193,8 +193,8 @@ class Explanation(Record):
         indices = _find_positions("feature", len(names), selected)
         remaining = tuple(names[index] for index in indices)
         about, data = self.about, self.about.data
-        if isinstance(data, pd.DataFrame) and set(remaining) <= set(data):
-            data = data[list(remaining)]
+        if isinstance(data, pd.DataFrame) and tuple(map(str, data)) == names:
+            data = data.iloc[:, indices]
         elif isinstance(data, np.ndarray) and data.shape[1:] == (len(names),):
             data = data[:, indices]
         features = [one and _select_features(one, indices, remaining) for one in about.features]
