@@ -68,6 +68,11 @@ class CallOptions:
     tokenizer: object = None
     outputs: str | None = None
 
+    def check_order(self, inputs: object) -> None:
+        """Raise ShapelineError for classes whose rows have the labels of the inputs' in another order."""
+        for name in ("y", "target"):
+            check_order("explain", inputs, getattr(self, name), ("inputs", name))
+
 
 @dataclass(frozen=True, eq=False)
 class Case:
@@ -197,8 +202,7 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
         raise
     if wanted.value is None and not adapters.is_regressor(model):
         report_labels(classifier, given.inputs, predictions)
-    for name, given_classes in (("y", wanted.y), ("target", wanted.target)):
-        check_order("explain", inputs, given_classes, ("inputs", name))
+    wanted.check_order(inputs)
     classes = name_classes(model if cutter is None else model.module, wanted.class_names, classifier, given.inputs)
     targets, positions = choose_targets(classifier, predictions, wanted.target, classes, wanted.y)
     given, baseline, described = settle_mean(classifier, given, baseline, described)
