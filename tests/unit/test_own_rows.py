@@ -757,6 +757,18 @@ def _saved(model, tmp_path):
     return tmp_path / "weights.safetensors"
 
 
+def test_a_function_of_other_rows_is_refused_before_its_scores(prepared, tmp_path):
+    data = prepared(pd.DataFrame({"a": np.arange(24.0), "b": np.arange(24) % 3}), "csv")
+    for text in ("rows['a'] / rows['a'].max() * 0.9", "rows['a'] * 0 + 1 / len(rows)"):
+        model, own = subject_of(data, tmp_path, f"def model(rows):\n    return {text}\n")
+        with pytest.raises(
+            ShapelineError, match=r"gives .* for row \d .* of the dataset among all 24, and .* among 4;"
+        ):
+            architectures.measure_card(model, own)
+    model, own = subject_of(data, tmp_path, "def model(rows):\n    return rows['a'] / 24\n")
+    assert "test_accuracy" in architectures.measure_card(model, own)
+
+
 @pytest.mark.parametrize("whole", ["int64", "int8", "Int64", "object"])
 def test_a_mean_of_integers_is_exact_for_a_numeric_model(prepared, tmp_path, whole):
     frame = pd.DataFrame({"rooms": pd.Series([1, 2, 4, 4, 5, 3] * 4, dtype=whole), "amount": AMOUNT})

@@ -9,14 +9,12 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api.inputs import refuse_unordered
-from shapeline.attribution.run import BATCH_TOLERANCE
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, first_line, format_count, nearest
-from shapeline.games.game import is_apart
 from shapeline.memory import is_out_of_memory
 from shapeline.metrics.provenance import TOLERANCE
 from shapeline.models.adapters import find_classes, find_columns, find_owner, takes_image
-from shapeline.models.classifier import Classifier, ModelFailure, detach
+from shapeline.models.classifier import Classifier, ModelFailure, check_independent, detach
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +152,7 @@ def query_outputs(
         )
     given, *twice = (outputs if is_regression else np.exp(outputs) for outputs in (predictions, *twice))
     _check_same(classifier, *twice)
-    _check_independent(classifier, given, twice[0], what)
+    check_independent(classifier, given, twice[0], what)
     return predictions
 
 
@@ -243,21 +241,6 @@ def _check_same(classifier: Classifier, first: np.ndarray, second: np.ndarray) -
         raise ShapelineError(
             f"explain: model '{classifier.architecture}' returns {one:.6g} and then {other:.6g} for one row; make it "
             "deterministic: switch its dropout off, or seed it within each call"
-        )
-
-
-def _check_independent(classifier: Classifier, all_rows: np.ndarray, few: np.ndarray, what: str) -> None:
-    """Raise ShapelineError for a model whose outputs of the first few rows differ from those among all rows."""
-    among = all_rows[: len(few)]
-    differs = is_apart(few, among, np.inf)
-    if classifier.framework != "function":
-        differs = np.abs(few - among) > BATCH_TOLERANCE * (1 + np.abs(among))
-    if differs.any():
-        index = tuple(np.argwhere(differs)[0])
-        raise ShapelineError(
-            f"explain: model '{classifier.architecture}' gives {among[index]:.6g} for row {index[0]} (from 0) of the "
-            f"{what} among all {len(all_rows)}, and {few[index]:.6g} among {len(few)}; give a model that answers row "
-            "by row, from the cells alone"
         )
 
 

@@ -24,6 +24,7 @@ from shapeline.games.references import Reference
 from shapeline.memory import is_out_of_memory
 from shapeline.methods import registry
 from shapeline.methods.settings import MethodSettings, Size
+from shapeline.models.classifier import BATCH_TOLERANCE
 
 
 def start_clock() -> Callable[[bool], float]:
@@ -61,7 +62,6 @@ def limit_time(seconds: float | None) -> Iterator[None]:
 
 
 NO_FEATURES = MethodFailure("no features", "instances: one is nothing but padding; leave it out")
-BATCH_TOLERANCE = 1e-3  # permitted difference of a network's outputs between batches and backends, relative above 1
 # Errors of a library or a framework for an unsupported model.
 UNSUPPORTED_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError)
 

@@ -26,6 +26,7 @@ from shapeline.models.classifier import (
     TASK,
     Classifier,
     backend,
+    check_independent,
     check_labels,
     label_scores,
     r_squared,
@@ -36,6 +37,7 @@ from shapeline.models.registry import ARCHITECTURES, READERS, JobModel, find_kin
 from shapeline.versions import list_imported
 
 log = logging.getLogger(__name__)
+MANY_ROWS, FEW_ROWS = 64, 4  # in which a function is evaluated, to check that its rows are independent
 
 
 @reported_extras("models.build")
@@ -287,6 +289,8 @@ def measure_card(classifier: Classifier, dataset: Dataset) -> dict[str, Any]:
     """Return the card of a ready model: as that of training.fit, but for what only training has."""
     rows = {part: np.flatnonzero(dataset.split == number) for number, part in enumerate(PARTS)}
     measured = {}
+    if classifier.framework == "function":
+        _check_rows(classifier, dataset.inputs)
     for part in ("validation", "test"):
         if len(rows[part]):
             scores = _measure_scores(classifier, dataset, rows[part])
@@ -306,6 +310,15 @@ def measure_card(classifier: Classifier, dataset: Dataset) -> dict[str, Any]:
         "rows": {part: len(members) for part, members in rows.items()},
         **measured,
     }
+
+
+def _check_rows(classifier: Classifier, inputs: np.ndarray) -> None:
+    """Raise ShapelineError for a function whose outputs depend on the other rows of a call."""
+
+    def query(rows: np.ndarray) -> np.ndarray:
+        return classifier.predict(rows) if classifier.task == "regression" else np.exp(classifier.log_probs(rows))
+
+    check_independent(classifier, query(inputs[:MANY_ROWS]), query(inputs[:FEW_ROWS]), "dataset")
 
 
 def _measure_scores(classifier: Classifier, dataset: Dataset, rows: np.ndarray) -> dict[str, Any]:

@@ -33,6 +33,7 @@ PROBE_SCALES = (0.0, -1.0, 0.5, 3.0, -30.0, 30.0, -1e5, 1e5)  # factors of input
 # attributes and hooks are not, so each explanation compares a row (`keras_models.drop_if_changed`, `is_current`).
 PREPARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 ROUNDING = 1e-6  # by which probabilities may leave [0, 1]: 1 - 1.0000001, as forests in .onnx files give it
+BATCH_TOLERANCE = 1e-3  # permitted difference of a network's outputs between batches and backends, relative above 1
 OUTPUT_TOLERANCE = 1e-3  # of a network's probabilities: of their sum to 1, and of constant outputs
 
 
@@ -321,6 +322,20 @@ def function_probabilities(function: Callable[[np.ndarray], Any], inputs: np.nda
             "labels those of one: lambda rows: model.predict_proba(rows)[:, 0]"
         )
     return probabilities
+
+
+def check_independent(model: Classifier, outputs: np.ndarray, few: np.ndarray, what: str) -> None:
+    """Raise ShapelineError for a model whose outputs of the first few rows differ from those among all rows."""
+    among = outputs[: len(few)]
+    scale = np.abs(outputs).max(initial=0) / 10 if model.framework == "function" else 1 + np.abs(among)
+    differs = np.abs(few - among) > BATCH_TOLERANCE * scale
+    if differs.any():
+        index = tuple(np.argwhere(differs)[0])
+        raise ShapelineError(
+            f"model '{model.architecture}': it gives {among[index]:.6g} for row {index[0]} (from 0) of the {what} "
+            f"among all {len(outputs)}, and {few[index]:.6g} among {len(few)}; give a model that answers row by row, "
+            "from the cells alone"
+        )
 
 
 def start_card(classifier: Classifier) -> dict[str, Any]:
