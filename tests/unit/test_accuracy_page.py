@@ -11,6 +11,7 @@ from benchmarks import accuracy_games
 from benchmarks.accuracy_games import build_game
 from shapeline import scores
 from shapeline.papers import accuracy_sections as page
+from shapeline.report.elements import styles
 from shapeline.statistics import accuracy
 from shapeline.statistics.accuracy import Terms, build_from_terms
 from tests.fixtures import notebooks
@@ -119,6 +120,12 @@ def test_errors_are_reported_relative_to_kernel_shap():
     np.testing.assert_allclose(ours["ratio"], ours["rmse"] / base["rmse"])
     assert ours.loc[8, "ratio"] < 0.7
     assert not ((frame["estimator"] == "stratified_svarm") & (frame["times"] == 2)).any()  # too few for it
+
+
+def test_ratios_far_below_one_have_labels_on_the_axis():
+    means = pd.DataFrame({"estimator": "gp_shapley", "times": [2, 16], "ratio": [1, 0.02], "low": [0.9, 0.011]})
+    [axes] = page.ratios(means.assign(high=1.1), styles({"gp_shapley": {}})).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1"]
 
 
 def test_errors_of_rounding_count_as_a_millionth():

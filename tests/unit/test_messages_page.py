@@ -214,6 +214,7 @@ def test_the_page_has_twenty_messages():
 )
 def test_names_of_shap_and_captum_lead_to_ours(given, meant):
     assert nearest(given, METHODS) == f" Did you mean '{meant}'?"
+    assert nearest(given, []) == " Allowed: none."
 
 
 def test_names_of_elsewhere_lead_to_methods():

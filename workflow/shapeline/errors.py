@@ -180,7 +180,7 @@ def nearest(name: object, choices: Iterable[str]) -> str:
     if close:
         return f" Did you mean '{shorten_name(close[0])}'?"
     others = f", and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
-    return f" Allowed: {', '.join(map(shorten_name, names[:MAX_NAMES]))}{others}."
+    return f" Allowed: {', '.join(map(shorten_name, names[:MAX_NAMES])) or 'none'}{others}."
 
 
 def _normalise(name: str) -> str:

@@ -35,7 +35,8 @@ def ratios(means: pd.DataFrame, styles: Mapping[str, Style]) -> Figure:
     axes.set(yscale="log", ylabel="error over kernel_shap's, lower is better")
     _label_budgets(axes, means)
     low, high = axes.get_ylim()
-    axes.set_yticks(ticks := [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10) if low <= tick <= high], map(str, ticks))
+    ticks = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+    axes.set_yticks(ticks := [tick for tick in ticks if low <= tick <= high], map(str, ticks))
     drawing.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
     return drawing
 

@@ -92,7 +92,7 @@ def explain_missing_recommendation(instances: int, has_model: bool) -> str:
     if not has_model:
         return "No recommendation: without a model or exact values no metric ranks the methods."
     lack = f"no metric has values of two methods on {number(MIN_INSTANCES)} instances"
-    return f"No recommendation: {lack}; add log_odds to `metrics`."
+    return f"No recommendation: {lack}; add the metric log_odds."
 
 
 def health(results: Results, complete: bool | None = None) -> HTML:
