@@ -576,3 +576,9 @@ def test_lists_and_structures_of_a_parquet_file_reach_a_function(tmp_path):
     data = loading.load(tmp_path / "data").as_given()
     rows = data.own_rows[0].compose(data.inputs)
     assert [len(each) for each in rows["a"]] == [2, 1] * 20 and [each["k"] for each in rows["b"]] == [1, 2] * 20
+
+
+@pytest.mark.parametrize(("first", "has_header"), [("0.5,148,33.6", False), ("2019,2020,2021", True), ("a,b,c", True)])
+def test_a_first_row_of_numbers_with_a_decimal_is_no_header(tmp_path, first, has_header):
+    (tmp_path / "own.csv").write_text(f"{first}\n" + "1.5,85,26.6\n2.5,90,27.1\n" * 15)
+    assert csv_file.detect(tmp_path / "own.csv")[0].header is has_header

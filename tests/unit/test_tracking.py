@@ -52,9 +52,7 @@ def test_a_run_has_the_files_and_metrics_of_each_method(tmp_path, monkeypatch):
 
 @needs_mlflow
 def test_an_experiment_without_a_report_is_one_line(tmp_path):
-    with pytest.raises(
-        ShapelineError, match=r"has no report 'loans', and there are no others; run: shapeline run loans"
-    ):
+    with pytest.raises(ShapelineError, match=r"has no report 'loans'; create it by: shapeline run loans\.$"):
         shapeline.log_to_mlflow("loans", tmp_path)
 
 

@@ -363,8 +363,10 @@ def detect(path: Path) -> tuple[CsvFormat, list[tuple[str, str | None]]]:
 
 
 def _is_data(rows: list[list[str]]) -> bool:
-    """Return whether the first row has a number, and a text that recurs in its column, so that it is no header."""
+    """Return whether the first row has a number and a text that recurs in its column, or only numbers and a decimal."""
     numbers = [bool(re.fullmatch(_build_pattern(".", None), cell.strip())) for cell in rows[0]]
+    if all(numbers):  # a header of whole numbers is possible: columns or years
+        return not all(cell.strip().isdigit() for cell in rows[0])
     below = zip(rows[0], *rows[1:], strict=False)
     return any(numbers) and any(
         first in cells

@@ -96,8 +96,8 @@ def read_executed_notebook(results: str, experiment: str) -> Path:
     notebook = reports / f"{experiment}.ipynb"
     if not notebook.is_file():
         there = sorted(file.stem for file in reports.glob("*.ipynb"))
-        reason = f".{nearest(experiment, there)}".rstrip(".") if there else ", and there are no others"
-        raise ShapelineError(f"export: {reports} has no report '{experiment}'{reason}; run: shapeline run {experiment}")
+        reason = f"{reports} has no report '{experiment}'; create it by: shapeline run {experiment}"
+        raise ShapelineError(f"export: {reason}.{nearest(experiment, there) if there else ''}")
     return notebook
 
 
