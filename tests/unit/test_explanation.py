@@ -775,6 +775,33 @@ def test_classes_and_groups_in_another_order_of_rows_are_refused():
         found.plot("cohort", groups=other)
     assert isinstance(found.plot("cohort", groups=other[::-1]), Figure)
     assert isinstance(found.plot("cohort", groups=other.to_numpy()), Figure)
+    with pytest.raises(ShapelineError, match="explanation: the index of mask is that of the instances in another"):
+        found[other > 0]
+    assert found[other[::-1] > 0].about.instances == found[[0, 2, 4]].about.instances
+
+
+def test_names_of_classes_that_are_those_of_other_classes_are_refused(pipeline):
+    for names, name in ((["survived", "died"], "survived"), (["lost", "died"], "died")):
+        with pytest.raises(
+            ShapelineError, match=rf"class_names: '{name}' is another class .* classes are died, survived"
+        ):
+            shapeline.explain(pipeline, FRAME[:2], background=FRAME[:9], class_names=names)
+    found = shapeline.explain(pipeline, FRAME[:2], background=FRAME[:9], class_names=["died", "lived"], target="lived")
+    np.testing.assert_allclose(found.value_full, pipeline.predict_proba(FRAME[:2])[:, 1])
+
+
+def test_images_of_two_ranges_are_reported(caplog):
+    images, background = RNG.integers(0, 256, (2, 4, 4, 3)).astype(np.uint8), RNG.random((3, 4, 4, 3))
+
+    def bright(rows):
+        return rows.mean((1, 2, 3)) / 300
+
+    shapeline.explain(bright, images, "occlusion", background=background * 255, target=1)
+    assert "range" not in caplog.text
+    shapeline.explain(bright, images, "occlusion", background=background, target=1)
+    assert re.search(
+        r"background: its pixels and those of the inputs reach (0\.9\d*|1) and 25\d; give both", caplog.text
+    )
 
 
 def test_names_of_any_length_leave_room_for_the_figure():

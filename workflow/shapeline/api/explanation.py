@@ -19,6 +19,7 @@ from shapeline.designs.interactions import build_symmetric
 from shapeline.errors import ShapelineError, nearest, reported_extras, shorten_name
 from shapeline.files import check_path
 from shapeline.games.features import Features
+from shapeline.games.validation_scores import check_order
 from shapeline.methods.registry import METHODS
 from shapeline.scores import RENAMED_COLUMNS
 
@@ -169,6 +170,8 @@ class Explanation(Record):
             raise ShapelineError(
                 f"explanation: instances are indexed by position; for the feature '{rows}' use e[:, '{rows}']"
             )
+        if isinstance(rows, pd.Series):
+            check_order("explanation", pd.Series(0, pd.Index(self.about.instances)), rows, ("the instances", "mask"))
         if len(columns) > 1:
             raise ShapelineError(f"explanation: {len(key)} indices; give instances and features, as in e[2:5, 'age']")
         picked = self.at(_find_positions("instance", len(self), rows))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,9 @@ from shapeline.games.features import Features
 from shapeline.models import adapters
 from shapeline.models.adapters import Layout, find_columns, find_fitted_columns, find_layout, rearrange
 from shapeline.models.classifier import Classifier, detach
+
+log = logging.getLogger(__name__)
+SCALES = 50  # ratio from which images have two ranges, such as 0 to 1 and 0 to 255
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,6 +418,13 @@ def _read_array(
         _read_rows_like(what, rows, inputs, np.int32 if tokens else dtype, layout, shown.shape[1:])
         for what, rows in zip(("background", "reference"), other_rows, strict=True)
     )
+    for what, rows in (("background", background), ("reference", reference)) if kind == "image" else ():
+        ends = sorted(float(np.abs(each).max()) for each in (inputs, rows if rows is not None else inputs))
+        if 0 < ends[0] < ends[1] / SCALES:
+            log.warning(
+                "explain: %s: its pixels and those of the inputs reach %.3g and %.3g; give both in the same range",
+                *(what, *(ends if np.abs(inputs).max() > ends[0] else ends[::-1])),
+            )
     return Inputs(kind, inputs, shown, range(len(inputs)), card, background, reference, layout=layout)
 
 

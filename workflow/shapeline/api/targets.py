@@ -82,6 +82,12 @@ def name_classes(
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ShapelineError(f"explain: {what}: two classes are called '{twice}'; give each a name of its own")
+    moved = next((name for name, label in zip(given, labels, strict=False) if name != label and name in labels), None)
+    if moved is not None:
+        raise ShapelineError(
+            f"explain: class_names: '{moved}' is another class of the model, whose classes are {', '.join(labels[:9])} "
+            "in this order; give their names in this order, or leave class_names out"
+        )
     names = labels if class_names is None else given
     return Classes(names, () if getattr(find_owner(model), "names_ids", False) else labels)  # numbers of transformers
 
