@@ -20,7 +20,7 @@ def train(folder, files) -> None:
 
     torch.manual_seed(0)
     data = mnist.read({path.name: path for path in files.iterdir() if path.name.endswith(".gz")})
-    pictures, labels = (torch.tensor(data[name][data["split"] == 0]) for name in ("inputs", "labels"))
+    images, labels = (torch.tensor(data[name][data["split"] == 0]) for name in ("inputs", "labels"))
     sizes = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96}
     names = {number: str(number) for number in range(10)}
     config = ViTConfig(image_size=28, patch_size=4, num_channels=1, id2label=names, **sizes)
@@ -28,8 +28,8 @@ def train(folder, files) -> None:
     best = torch.optim.AdamW(model.parameters(), 2e-3, weight_decay=0.05)
     paced = torch.optim.lr_scheduler.OneCycleLR(best, 2e-3, total_steps=STEPS)
     for _ in range(STEPS):
-        rows = torch.randint(0, len(pictures), (64,))
-        scaled = (pictures[rows].float() / 255 - 0.5) / 0.5
+        rows = torch.randint(0, len(images), (64,))
+        scaled = (images[rows].float() / 255 - 0.5) / 0.5
         loss = torch.nn.functional.cross_entropy(model(pixel_values=scaled).logits, labels[rows].long())
         best.zero_grad()
         loss.backward()

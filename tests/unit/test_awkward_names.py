@@ -120,8 +120,8 @@ def test_a_folder_of_images_may_have_any_name(name, tmp_path, default, monkeypat
     for kind in (name, "other"):
         (tmp_path / name / kind).mkdir(parents=True)
         for number in range(6):
-            picture = Image.fromarray(RNG.integers(0, 255, (8, 8, 3), np.uint8))
-            picture.save(tmp_path / name / kind / f"{name}{number}.png")
+            image = Image.fromarray(RNG.integers(0, 255, (8, 8, 3), np.uint8))
+            image.save(tmp_path / name / kind / f"{name}{number}.png")
     if name.startswith((".", "\u200b")) or name in ("...",):
         pytest.skip("a hidden folder is no class")
     data = read_back(tmp_path, init_config.build_configuration(tmp_path / name), default, monkeypatch)
@@ -141,7 +141,7 @@ def test_an_existing_path_is_not_expanded(tmp_path, monkeypatch):
 # -------------------------------------------------------------------------------------------------- images in grey
 
 
-def picture(mode: str, alpha: int = 255) -> Image.Image:
+def image(mode: str, alpha: int = 255) -> Image.Image:
     grey = Image.fromarray(RNG.integers(0, 255, (12, 12), np.uint8))
     if mode in ("LA", "RGBA"):
         made = grey.convert(mode)
@@ -171,7 +171,7 @@ def test_a_run_accepts_the_configuration_written_for_images(modes, color, tmp_pa
     for place in range(12):
         file = tmp_path / "own" / "ab"[place % 2] / f"{place:02d}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
-        picture(modes[place // 2 % len(modes)]).save(file)
+        image(modes[place // 2 % len(modes)]).save(file)
     text = init_config.build_configuration(tmp_path / "own")
     assert read_dataset(text)["color"] == color
     data = read_back(tmp_path, text, default, monkeypatch)
@@ -185,7 +185,7 @@ def test_images_that_a_run_refuses_are_refused_at_once(mode, alpha, said, tmp_pa
     for place in range(4):
         file = tmp_path / "own" / "ab"[place % 2] / f"{place}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
-        picture(mode, alpha).save(file)
+        image(mode, alpha).save(file)
     with pytest.raises(ShapelineError, match=said):
         init_config.build_configuration(tmp_path / "own")
 

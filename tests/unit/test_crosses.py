@@ -26,40 +26,40 @@ def test_the_records_of_the_source():
 
 
 def test_masks_are_exactly_the_pixels_of_the_crosses():
-    pictures, masks = synthetic.generate(40, crosses=3)
-    for picture, mask in zip(pictures, masks, strict=True):
+    images, masks = synthetic.generate(40, crosses=3)
+    for image, mask in zip(images, masks, strict=True):
         assert blobs(mask) == 3
-        assert (picture[:, mask] < 200).all()
+        assert (image[:, mask] < 200).all()
         rows, columns = np.nonzero(mask)
         for row, column in set(zip(rows // 10, columns // 10, strict=True)):
             cell = (slice(10 * row, 10 * row + 10), slice(10 * column, 10 * column + 10))
-            inked = (picture[(slice(None), *cell)] < 255).any(axis=0)
+            inked = (image[(slice(None), *cell)] < 255).any(axis=0)
             np.testing.assert_array_equal(inked, mask[cell])  # one shape a cell
             diagonal = np.eye(9, dtype=bool)
             np.testing.assert_array_equal(inked, np.pad(diagonal | diagonal[::-1], ((0, 1), (0, 1))))
-            assert len(np.unique(picture[(slice(None), *cell)][:, inked], axis=1).T) == 1  # one colour a shape
+            assert len(np.unique(image[(slice(None), *cell)][:, inked], axis=1).T) == 1  # one colour a shape
 
 
 def test_shapes_and_their_number():
-    pictures, masks = synthetic.generate(200)
-    inked = (pictures < 255).any(axis=1).reshape(200, 10, 10, 12, 10).sum(axis=(2, 4))
+    images, masks = synthetic.generate(200)
+    inked = (images < 255).any(axis=1).reshape(200, 10, 10, 12, 10).sum(axis=(2, 4))
     totals = (inked > 0).sum(axis=(1, 2))
     assert 13.5 < totals.mean() < 14.5 and totals.min() >= 10 and totals.max() <= 18
     sizes = set(np.unique(inked[inked > 0]))
     assert len(sizes) == 4 and {17, 81} < sizes  # cross, triangle, disc, square
     positive = masks.any(axis=(1, 2))
     assert abs(totals[positive].mean() - totals[~positive].mean()) < 1  # their number does not give the class away
-    assert (pictures.reshape(200, 3, -1).max(axis=2) == 255).all()
+    assert (images.reshape(200, 3, -1).max(axis=2) == 255).all()
 
 
 def test_an_image_does_not_depend_on_the_others():
-    pictures, masks = synthetic.generate(12, seed=4)
+    images, masks = synthetic.generate(12, seed=4)
     for start, stop in ((0, 3), (5, 12)):
         some, some_masks = synthetic.generate(stop - start, seed=4, first=start)
-        np.testing.assert_array_equal(some, pictures[start:stop])
+        np.testing.assert_array_equal(some, images[start:stop])
         np.testing.assert_array_equal(some_masks, masks[start:stop])
-    assert (synthetic.generate(12, seed=5)[0] != pictures).any(axis=(1, 2, 3)).all()
-    assert len({picture.tobytes() for picture in pictures}) == 12
+    assert (synthetic.generate(12, seed=5)[0] != images).any(axis=(1, 2, 3)).all()
+    assert len({image.tobytes() for image in images}) == 12
 
 
 def test_the_number_of_crosses_of_chosen_images():
@@ -72,8 +72,8 @@ def test_the_number_of_crosses_of_chosen_images():
 
 
 def test_other_sizes():
-    pictures, masks = synthetic.generate(30, height=20, width=30)
-    assert pictures.shape == (30, 3, 20, 30) and masks.shape == (30, 20, 30) and masks.any() and not masks.all()
+    images, masks = synthetic.generate(30, height=20, width=30)
+    assert images.shape == (30, 3, 20, 30) and masks.shape == (30, 20, 30) and masks.any() and not masks.all()
     _, masks = synthetic.generate(2, crosses=6, height=20, width=30)
     assert [blobs(mask) for mask in masks] == [6, 6]
     assert synthetic.generate(0)[0].shape == (0, 3, 100, 120)

@@ -17,7 +17,7 @@ SHAPLEY = {
 }
 SEMIVALUES = (designs.beta_shapley, designs.weighted_banzhaf)
 PAIRED = (designs.leverage_shap, designs.unbiased_kernel_shap, designs.stratified_svarm)
-DRAWS = 500
+SAMPLES = 500
 
 
 def semivalue(game, weight):
@@ -38,8 +38,8 @@ def semivalue(game, weight):
 def means(make, game, budget):
     """Return mean scores over samples, and their standard errors."""
     d = len(game).bit_length() - 1
-    runs = np.array([games.scores(make(d, budget, seed), game) for seed in range(DRAWS)])
-    return runs.mean(axis=0), runs.std(axis=0, ddof=1) / np.sqrt(DRAWS)
+    runs = np.array([games.scores(make(d, budget, seed), game) for seed in range(SAMPLES)])
+    return runs.mean(axis=0), runs.std(axis=0, ddof=1) / np.sqrt(SAMPLES)
 
 
 @pytest.mark.parametrize("make", SHAPLEY)

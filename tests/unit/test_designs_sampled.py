@@ -158,7 +158,7 @@ def test_sample_shapley_counts(d, antithetic):
 
 
 def test_sample_shapley_spends_its_budget():
-    # Prefixes shared by permutations leave room for more of them: 362 of 640 were spent when all were drawn at once.
+    # Prefixes shared by permutations allow more of them: 362 of 640 were spent when all were drawn at once.
     for d, budget, least in ((10, 320, 318), (16, 512, 500), (100, 3200, 3150)):
         spent = [designs.sample_shapley(d, budget, seed).evaluations for seed in range(5)]
         assert least <= np.mean(spent) and max(spent) <= budget

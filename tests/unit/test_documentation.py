@@ -289,8 +289,8 @@ def test_the_architecture_page_lists_every_subpackage():
     """The table lists every subpackage, the text every module beside them, and every path exists."""
     text = (ROOT / "docs/architecture.md").read_text()
     package = ROOT / "workflow/shapeline"
-    rooms = {file.parent.name for file in package.glob("*/__init__.py")}
-    assert set(re.findall(r"^\| `(\w+)` \|", text, re.M)) == rooms
+    subpackages = {file.parent.name for file in package.glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.M)) == subpackages
     beside = re.search(r"^Beside them: (.*)$", text, re.M)[1]
     modules = {file.stem for file in package.glob("*.py") if file.stem != "__init__"}
     assert set(re.findall(r"`(\w+)`", beside)) == modules

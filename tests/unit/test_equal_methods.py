@@ -38,9 +38,9 @@ def sampled(game: str, first: str, second: str, n: int, trials: int = TRIALS) ->
     """Return errors (trials, n) of independent samples of each method for sampled instances, and of zero scores."""
     random = random_of(game, first, second, n)
     instance = random.integers(0, INSTANCES, (trials, n))
-    draw = random.integers(0, DRAWS, (trials, n))
-    other = (draw + random.integers(1, DRAWS, (trials, n))) % DRAWS
-    a, b = value_tables.pool(game, first)[instance, draw], value_tables.pool(game, second)[instance, other]
+    sample = random.integers(0, DRAWS, (trials, n))
+    other = (sample + random.integers(1, DRAWS, (trials, n))) % DRAWS
+    a, b = value_tables.pool(game, first)[instance, sample], value_tables.pool(game, second)[instance, other]
     return a, b, value_tables.errors_of_nothing(game)[instance]
 
 
@@ -167,10 +167,10 @@ def shared(game: str, method: str, n: int) -> np.ndarray:
     """Return differences (trials, n) of two samples that all instances share."""
     random = random_of(game, method, n, 1)
     instance = random.integers(0, INSTANCES, (TRIALS, n))
-    draw = random.integers(0, DRAWS, (TRIALS, 1))
-    other = (draw + random.integers(1, DRAWS, (TRIALS, 1))) % DRAWS
+    sample = random.integers(0, DRAWS, (TRIALS, 1))
+    other = (sample + random.integers(1, DRAWS, (TRIALS, 1))) % DRAWS
     errors = value_tables.shared_pool(game, method)
-    return errors[instance, draw] - errors[instance, other]
+    return errors[instance, sample] - errors[instance, other]
 
 
 def test_one_sample_shared_by_all_instances_rejects_far_more(record_property):

@@ -804,7 +804,7 @@ def test_images_of_two_ranges_are_reported(caplog):
     )
 
 
-def test_names_of_any_length_leave_room_for_the_figure():
+def test_names_of_any_length_leave_space_for_the_figure():
     frame = pd.DataFrame(RNG.normal(size=(6, 3)), columns=["a" * 300, "b" * 300 + " end", "c"])
     found = shapeline.explain(lambda rows: rows @ [1.0, 2, 3], frame, "shapley", reference="zero", value="prediction")
     for one, kind in (
@@ -897,10 +897,10 @@ def test_a_regression_is_its_prediction():
 
 def test_a_random_model_is_refused():
     """Its scores would be noise. A model with a fixed seed in each call is accepted."""
-    draws = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
 
     def drawing(rows):
-        return 1 / (1 + np.exp(-rows.sum(1) - draws.normal(0, 0.01, len(rows))))
+        return 1 / (1 + np.exp(-rows.sum(1) - generator.normal(0, 0.01, len(rows))))
 
     def seeded(rows):
         return 1 / (1 + np.exp(-rows.sum(1) - np.random.default_rng(0).normal(0, 0.01)))

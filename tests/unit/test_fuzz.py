@@ -339,7 +339,7 @@ def test_official_files_near_valid_ones(splices):
 # --- archives and images ----------------------------------------------------------------------------------------
 
 
-def picture(number: int, kind: str = "PNG", **more: object) -> bytes:
+def image(number: int, kind: str = "PNG", **more: object) -> bytes:
     stream = io.BytesIO()
     pixels = np.random.default_rng(number).integers(0, 255, (9, 8, 3), np.uint8)
     Image.fromarray(pixels).save(stream, kind, **more)
@@ -347,7 +347,7 @@ def picture(number: int, kind: str = "PNG", **more: object) -> bytes:
 
 
 MEMBERS = {
-    f"pets/{name}/{i}.{'png' if i % 2 else 'jpg'}": picture(i, "PNG" if i % 2 else "JPEG")
+    f"pets/{name}/{i}.{'png' if i % 2 else 'jpg'}": image(i, "PNG" if i % 2 else "JPEG")
     for name in "ab"
     for i in range(6)
 }
@@ -430,12 +430,10 @@ def encodable(kind: str, name: str) -> bool:
 
 
 PICTURES = [
-    picture(1),
-    picture(2, "JPEG"),
-    picture(
-        3, "JPEG", progressive=True, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
-    ),
-    picture(4, "PNG", dpi=(72, 72), icc_profile=bytes(200)),
+    image(1),
+    image(2, "JPEG"),
+    image(3, "JPEG", progressive=True, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"),
+    image(4, "PNG", dpi=(72, 72), icc_profile=bytes(200)),
 ]
 
 
@@ -465,7 +463,7 @@ def test_annotations_near_valid_ones(edits):
             return
         Path(folder, "annotations.json").write_text(text, encoding="utf-8")
         for number in range(3):
-            Path(folder, f"{number}.png").write_bytes(picture(number))
+            Path(folder, f"{number}.png").write_bytes(image(number))
         bounded(lambda: malaria.read({"malaria.zip": Path(folder)}, size=[6, 6]))
 
 

@@ -79,14 +79,14 @@ def test_the_figure_of_a_subset_names_it(folder):
 
 def test_a_run_whose_page_is_gone_keeps_its_entry_and_one_whose_page_is_new_gets_another(folder, capsys):
     assert gallery.main([str(folder)]) == 0
-    before, picture = (folder / "docs/gallery.md").read_text(), folder / "docs/images/gallery/imdb.png"
-    kept, content = before[before.index('<a id="imdb">') :], picture.read_bytes()
+    before, image = (folder / "docs/gallery.md").read_text(), folder / "docs/images/gallery/imdb.png"
+    kept, content = before[before.index('<a id="imdb">') :], image.read_bytes()
     (folder / "imdb.html").unlink()
     write(folder, "mine", "Mine again", advice={"": "No recommendation."}, facts={"labelled rows": "9"})
     write(folder, "cancer", "Cells", advice={"": "No recommendation."}, facts={"labelled rows": "9"})
     assert gallery.main([str(folder)]) == 0
     text = (folder / "docs/gallery.md").read_text()
-    assert kept in text and picture.read_bytes() == content and text.count("imdb.png") == 1
+    assert kept in text and image.read_bytes() == content and text.count("imdb.png") == 1
     rows = [found[1] or found[2] for found in gallery.ROW.finditer(text)]
     assert rows == ["cancer", "imdb", "mine"] and "| `mine`: Mine again," in text
     assert [*pd.read_csv(gallery.RECORDS)["run"]] == ["imdb", "imdb"]  # the claims of a run without a page stay

@@ -343,7 +343,7 @@ def test_rounding_does_not_change_the_chosen_pairs(monkeypatch):
 def test_chosen_pairs_favour_no_feature_and_differ_by_seed():
     d = 12
     masks = np.array([draw_pairs(d, 20 * d, seed) for seed in range(8)])
-    assert len({draw.tobytes() for draw in np.sort(masks @ (1 << np.arange(d)), axis=1)}) == 8
+    assert len({sample.tobytes() for sample in np.sort(masks @ (1 << np.arange(d)), axis=1)}) == 8
     assert all(set(range(d + 1)) == set(row) for row in masks.sum(axis=2))
     alone = [draw_pairs(d, 20 * d, seed)[-1] for seed in range(200)]
     assert np.ptp(np.mean(alone, axis=0)[1:]) < 0.2  # six standard errors; each pair's member with the first feature
@@ -439,12 +439,12 @@ def test_the_order_of_coalitions_does_not_matter():
 def test_errors_are_less_than_half_of_kernel_shap_and_intervals_hold():
     d, tables, errors, others, inside, predicted = 10, [smooth_game(10, seed) for seed in range(12)], [], [], [], []
     exact = np.array([games.scores(designs.shapley(d), game) for game in tables])
-    for draw in range(4):
-        found = read_out(*drawn(tables, 80, seed=100 * draw))
+    for sample in range(4):
+        found = read_out(*drawn(tables, 80, seed=100 * sample))
         errors.append(found.scores - exact)
         inside.append(np.abs(found.scores - exact) <= 1.96 * found.standard_error)
         predicted.append(np.sqrt((found.standard_error**2).mean(axis=1)))
-        rival = designs.kernel_shap(d, 80, seed=draw)
+        rival = designs.kernel_shap(d, 80, seed=sample)
         others.append(np.array([games.scores(rival, game) for game in tables]) - exact)
     actual = np.sqrt(np.mean(np.square(errors)))
     assert actual < 0.5 * np.sqrt(np.mean(np.square(others)))
@@ -628,8 +628,8 @@ def test_a_jump_at_the_ends_is_suspected_at_pairs_that_are_not_seen(slope):
 def test_intervals_cover_for_large_and_small_higher_order_terms(name, times):
     played = accuracy_games.game(name, 12)
     errors, uncertainty = [], []
-    for draw in range(3):
-        masks = np.array([draw_pairs(played.d, times * played.d, 12 * draw + seed) for seed in range(12)])
+    for sample in range(3):
+        masks = np.array([draw_pairs(played.d, times * played.d, 12 * sample + seed) for seed in range(12)])
         found = read_out(masks, played.value(masks))
         errors.append(found.scores - played.exact)
         uncertainty.append(found.standard_error)

@@ -700,9 +700,9 @@ def test_a_function_of_prompts_that_raises_and_a_template_that_is_no_text():
         raise ZeroDivisionError("a\nb")
 
     refused("model 'dividing' fails on 1 prompt: a; correct it", dividing, "red green", features="word")
-    draws = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     with pytest.warns(UserWarning, match=r"the function returned \S+ and then \S+ for one prompt"):
-        shapeline.explain_generation(lambda prompts: draws.normal(size=len(prompts)), "red green", features="word")
+        shapeline.explain_generation(lambda prompts: generator.normal(size=len(prompts)), "red green", features="word")
     with pytest.warns(UserWarning, match="-1 for a prompt alone and -2 beside another prompt; correct its padding"):
         shapeline.explain_generation(lambda prompts: [-len(prompts)] * len(prompts), "red green", features="word")
     refused(r"a list of length 0 for 1 prompt", lambda prompts: prompts[1:], "red green", features="word")

@@ -277,7 +277,7 @@ def test_partition_is_that_of_the_library(sides, channels):
     shap = pytest.importorskip("shap")
     random = rng(0)
     weights = random.normal(size=(6, math.prod(sides) * channels))
-    picture, absent = random.random((2, *sides, channels))
+    image, absent = random.random((2, *sides, channels))
 
     def game(flat):
         return np.tanh(flat @ weights.T / sides[0]).prod(axis=1) + flat @ weights[0] / 10
@@ -291,10 +291,10 @@ def test_partition_is_that_of_the_library(sides, channels):
             rectangles, np.zeros((len(instances), 2), int), np.arange(sides[0]), np.arange(sides[1])
         )
         masks = (rows[:, :, None] & columns[:, None, :]) != 0
-        return game(np.where(masks[..., None], picture, absent).reshape(len(instances), -1))
+        return game(np.where(masks[..., None], image, absent).reshape(len(instances), -1))
 
     for budget in (16, 32, 64) if channels > 1 else (16, 32, 64, 500):
-        library = explainer(picture[None], max_evals=budget, fixed_context=0, batch_size=10, silent=True)
+        library = explainer(image[None], max_evals=budget, fixed_context=0, batch_size=10, silent=True)
         expected = np.asarray(library.values).reshape(*sides, channels).sum(axis=2)
         found = methods.partition(evaluate, 1, sides, budget)
         np.testing.assert_allclose(found.scores[0], expected, atol=1e-6)

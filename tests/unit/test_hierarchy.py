@@ -169,10 +169,10 @@ def test_remark_3_1_for_any_size():
 @pytest.mark.parametrize(("shape", "gamma"), [((8, 8), 4), ((64,), 2)])
 def test_theorem_3_2_in_simulation(shape, gamma):
     for rho in (0.02, 0.05, 0.3):
-        draws = 400
-        important = rng(int(1000 * rho)).random((draws, *shape)) < rho
+        samples = 400
+        important = rng(int(1000 * rho)).random((samples, *shape)) < rho
 
-        sums = np.pad(important.reshape(draws, -1, shape[-1]), ((0, 0), (1, 0), (1, 0))).cumsum(axis=1).cumsum(axis=2)
+        sums = np.pad(important.reshape(samples, -1, shape[-1]), ((0, 0), (1, 0), (1, 0))).cumsum(axis=1).cumsum(axis=2)
 
         def evaluate(instances, rectangles, sums=sums):
             at = lambda rows, columns: sums[instances[:, None], rows, columns]  # noqa: E731
@@ -180,9 +180,9 @@ def test_theorem_3_2_in_simulation(shape, gamma):
             inside = at(bottom, right) - at(top, right) - at(bottom, left) + at(top, left)
             return (inside > 0).any(axis=1).astype(float)
 
-        found = exploration.explore(evaluate, draws, shape, 1)
+        found = exploration.explore(evaluate, samples, shape, 1)
         nodes = found.visited_nodes
-        error = nodes.std(ddof=1) / draws**0.5
+        error = nodes.std(ddof=1) / samples**0.5
         assert abs(nodes.mean() - visited_nodes.expected_visited_nodes(64, gamma, rho)) < 4 * error
 
 
@@ -449,14 +449,14 @@ LAYERS = {
 }
 
 
-def picture_model(layers="one convolution", classes=3, task=None):
+def image_model(layers="one convolution", classes=3, task=None):
     torch.manual_seed(0)
     layers = [*LAYERS[layers](), torch.nn.ReLU(), torch.nn.Flatten()]
     features = torch.nn.Sequential(*layers).eval()(torch.zeros(1, 2, *SIDES)).shape[1]
     return adapters.wrap(torch.nn.Sequential(*layers, torch.nn.Linear(features, classes)), task, n_classes=classes)
 
 
-def pictures(n, seed=0):
+def images(n, seed=0):
     return rng(seed).random((n, 2, *SIDES), dtype=np.float32)
 
 
@@ -488,8 +488,8 @@ def some_pairs(n, count, seed=0):
 @pytest.mark.parametrize("layers", LAYERS)
 def test_values_are_the_engines(form, value, reference, layers, caplog):
     if isinstance(reference, int):
-        reference = Reference(pictures(reference, seed=9))
-    model, inputs, targets = picture_model(layers), pictures(4), np.array([0, 2, 1, 2])
+        reference = Reference(images(reference, seed=9))
+    model, inputs, targets = image_model(layers), images(4), np.array([0, 2, 1, 2])
     instances, rectangles, masks = some_pairs(4, 60)
     found = shortcuts.evaluator(model, inputs, reference, targets, value, backend=form)(instances, rectangles)
     flat = masks.reshape(len(masks), -1)
@@ -502,8 +502,8 @@ def test_values_are_the_engines(form, value, reference, layers, caplog):
 @pytest.mark.parametrize("layers", LAYERS)
 def test_a_batch_of_images_is_one_game_each(layers, monkeypatch):
     monkeypatch.setattr(torch_evaluator, "MAX_CODE_BYTES", 16 * 25 * 50)  # blocks of 50 pairs
-    model, inputs, targets = picture_model(layers), pictures(4), np.array([0, 2, 1, 2])
-    reference, shifts = Reference(pictures(2, seed=9)), [(0, 0), (3, 5)]
+    model, inputs, targets = image_model(layers), images(4), np.array([0, 2, 1, 2])
+    reference, shifts = Reference(images(2, seed=9)), [(0, 0), (3, 5)]
     together = shortcuts.trees(
         model, inputs, reference, targets, 2, shifts=shifts, backend=ExecutionBackend("plain", 33)
     )
@@ -529,7 +529,7 @@ def crops_of_small_networks(monkeypatch):
 
 
 def test_crops_are_taken_where_they_save_more_than_a_call_costs(monkeypatch):
-    model, inputs, reference = picture_model(), pictures(3), Reference(pictures(1, seed=9))
+    model, inputs, reference = image_model(), images(3), Reference(images(1, seed=9))
     work = torch_evaluator.find_trunk(model, inputs.shape[1:]).work
     cut, alone = torch_evaluator.LocalCrops.outputs, []
     monkeypatch.setattr(torch_evaluator.LocalCrops, "outputs", lambda *a: alone.append(len(a[2])) or cut(*a))
@@ -556,7 +556,7 @@ def test_small_nodes_are_computed_from_crops(caplog):
             cells.append(rows.shape[0] * rows.shape[2] * rows.shape[3])
             return super().forward(rows)
 
-    inputs, reference, targets = pictures(1), Reference(pictures(1, seed=9)), np.array([0])
+    inputs, reference, targets = images(1), Reference(images(1, seed=9)), np.array([0])
     layers = [Counting(), torch.nn.Conv2d(2, 5, 3), torch.nn.Flatten(), torch.nn.Linear(540, 2)]
     counting = adapters.wrap(torch.nn.Sequential(*layers))
     torch_evaluator._CELLWISE += (Counting,)
@@ -587,18 +587,18 @@ def test_small_nodes_are_computed_from_crops(caplog):
 
 
 def test_the_module_is_left_as_it_was():
-    model = picture_model("strides")
+    model = image_model("strides")
     model.module.train()
     model.module[5].eval()
     flags = [part.training for part in model.module.modules()]
-    shortcuts.trees(model, pictures(1), Reference(pictures(1, seed=9)), np.array([0]), 3)
+    shortcuts.trees(model, images(1), Reference(images(1, seed=9)), np.array([0]), 3)
     assert [part.training for part in model.module.modules()] == flags
     # A later call sees changed weights, of the convolutions and of the rest.
     full = []
     for layer in (-1, 0, 0):
-        reference = Reference(pictures(1, seed=9))
+        reference = Reference(images(1, seed=9))
         full.append(
-            shortcuts.trees(model, pictures(1), reference, np.array([0]), 3, backend=ExecutionBackend("onnx", 8))[0]
+            shortcuts.trees(model, images(1), reference, np.array([0]), 3, backend=ExecutionBackend("onnx", 8))[0]
         )
         with torch.no_grad():
             model.module[layer].weight[0] += 1
@@ -606,7 +606,7 @@ def test_the_module_is_left_as_it_was():
 
 
 def test_several_labels_of_a_sigmoid_head():
-    model, inputs, reference = picture_model(task="multilabel"), pictures(2), Reference(pictures(1, seed=9))
+    model, inputs, reference = image_model(task="multilabel"), images(2), Reference(images(1, seed=9))
     labels = np.array([[0, 1, 2], [2, 1, 0]])
     found = shortcuts.trees(model, inputs, reference, labels, 2)
     assert len(found) == 6
@@ -632,8 +632,8 @@ def test_a_vector_model_and_a_function():
 
 
 def test_a_forest_on_a_model():
-    model, inputs, targets = picture_model(), pictures(2), np.array([0, 2])
-    reference = Reference(pictures(1, seed=9))
+    model, inputs, targets = image_model(), images(2), np.array([0, 2])
+    reference = Reference(images(1, seed=9))
     labels = [
         np.arange(154).reshape(SIDES) // 23,
         (np.indices(SIDES) // 4 * np.array([4, 1])[:, None, None]).sum(axis=0),
@@ -668,7 +668,7 @@ def test_large_images_need_no_masks():
 
 
 def test_model_mistakes():
-    model, inputs, reference = picture_model(), pictures(2), Reference(pictures(1))
+    model, inputs, reference = image_model(), images(2), Reference(images(1))
     for targets, words in (([0, 3], "classes are 0 to 2"), ([0], "targets have shape"), ([0.0, 1.0], "class numbers")):
         with pytest.raises(ShapelineError, match=words):
             shortcuts.evaluator(model, inputs, reference, np.array(targets))

@@ -349,16 +349,16 @@ class Recorder(nn.Module):
 
 @pytest.mark.parametrize("axes", [["flip_horizontal"], ["flip_vertical"], ["flip_horizontal", "flip_vertical"]])
 def test_only_training_rows_are_flipped(axes):
-    n, picture = 400, np.array([[1, 2], [3, 4]], np.float32)
+    n, image = 400, np.array([[1, 2], [3, 4]], np.float32)
     data = SimpleNamespace(
-        inputs=np.tile(picture, (n, 1, 1, 1)),
+        inputs=np.tile(image, (n, 1, 1, 1)),
         labels=np.arange(n) % 2,
         split=np.repeat([0, 1, 2], [300, 50, 50]).astype(np.uint8),
     )
     whole = adapters.wrap(Recorder(), n_classes=2)
     training.fit(whole, data, {"epochs": 1, "augment": axes}, seed=3)
     trained, measured = (torch.cat(rows)[:, 0] for rows in (whole.module.trained, whole.module.measured))
-    assert len(trained) == 300 and (measured.numpy() == picture).all() and len(measured) == 100
+    assert len(trained) == 300 and (measured.numpy() == image).all() and len(measured) == 100
     kinds = collections.Counter(tuple(row.flatten().tolist()) for row in trained)
     expected = {(1, 2, 3, 4)}
     if "flip_horizontal" in axes:

@@ -284,7 +284,7 @@ def test_a_log_that_cannot_be_written_leaves_the_cause_on_the_terminal(tmp_path)
 
 
 def test_byte_code_that_a_full_disk_cut_short_is_named(tmp_path, monkeypatch):
-    """Python writes as much of it as there is room for, and reads it ever after."""
+    """Python writes as much of it as there is space for, and reads it ever after."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "cut_short.py").write_text("x = 1\n" * 100)

@@ -73,7 +73,7 @@ def test_a_row_per_budget_of_a_game(monkeypatch):
     monkeypatch.setattr(rivals, "score_games", lambda *given: off)
     [row] = kinds.measure(table, [4, 32], 2, Path("environment"))
     assert row["budget"] == 4 and row["RegressionMSR"] == pytest.approx(0.5)
-    masks = np.array([kinds.draw_pairs(d, 28, draw) for draw in range(2)])
+    masks = np.array([kinds.draw_pairs(d, 28, sample) for sample in range(2)])
     found = kinds.read_out(masks, table[masks @ (1 << np.arange(d))])
     assert row["gp_shapley"] == pytest.approx(np.sqrt(np.mean((found.scores - exact) ** 2)))
     assert row["coverage"] == pytest.approx(np.mean(np.abs(found.scores - exact) < 1.96 * found.standard_error))

@@ -99,8 +99,8 @@ def test_grey_images_without_channels_reach_a_network_with_them(n):
 def test_one_image_is_one_input_if_the_network_expects_its_channels():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3))
-    picture = RNG.normal(size=(3, 5, 4)).astype(np.float32)
-    one, several = (shapeline.explain(net, given, "occlusion", "zero") for given in (picture, picture[None]))
+    image = RNG.normal(size=(3, 5, 4)).astype(np.float32)
+    one, several = (shapeline.explain(net, given, "occlusion", "zero") for given in (image, image[None]))
     np.testing.assert_array_equal(one.scores, several.scores)
     assert one.scores.shape == (1, 5, 4) and one.data.shape == (1, 3, 5, 4)
 

@@ -193,10 +193,10 @@ def test_images_of_two_real_digits_have_their_boxes(real_data, root, default, mo
     assert "demonstration, no performance claimed" in loaded.experiments["two_digits"].report.title
     records = sources.user_function(f"{root}/examples/two_digits.py:read")(str(path))
     assert records["inputs"].shape == (4800, 1, 56, 56) and np.bincount(records["split"]).tolist() == [4000, 400, 400]
-    for picture, labels, boxes in zip(records["inputs"][:50], records["labels"], records["boxes"], strict=False):
+    for image, labels, boxes in zip(records["inputs"][:50], records["labels"], records["boxes"], strict=False):
         assert sorted(boxes[:, 0]) == np.flatnonzero(labels).tolist()
         for _, top, left, bottom, right in boxes:
-            ink = picture[0, top:bottom, left:right] > 0
+            ink = image[0, top:bottom, left:right] > 0
             assert ink[[0, -1]].any(axis=1).all() and ink[:, [0, -1]].any(axis=0).all()
     network = adapters.wrap(sources.user_function(f"{root}/examples/two_digits.py:network")(2, 1), "multilabel")
     assert network.log_probs(records["inputs"][:2] / np.float32(255)).shape == (2, 2)
@@ -344,7 +344,7 @@ def test_gradients_are_those_of_the_log_sigmoid():
 # --- h-Shap -------------------------------------------------------------------------------------------------------
 
 
-def picture_model(task: str) -> classifier.Classifier:
+def image_model(task: str) -> classifier.Classifier:
     torch.manual_seed(3)
     layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * 5 * 5, 3)
     return adapters.wrap(nn.Sequential(*layers), task)
@@ -355,7 +355,7 @@ def test_h_shap_of_a_label_is_that_of_the_two_logits_0_and_it(value):
     class Two(nn.Module):
         def __init__(self, label: int):
             super().__init__()
-            self.network, self.label = picture_model("multilabel").module, label
+            self.network, self.label = image_model("multilabel").module, label
 
         def forward(self, pictures):
             own = self.network(pictures)[:, self.label : self.label + 1]
@@ -363,8 +363,8 @@ def test_h_shap_of_a_label_is_that_of_the_two_logits_0_and_it(value):
 
     inputs = np.random.default_rng(1).random((2, 3, 12, 12), dtype=np.float32)
     reference, labels = Reference(np.zeros((1, 3, 12, 12), np.float32)), np.array([[0, 1, 2]] * 2)
-    found = shortcuts.trees(picture_model("multilabel"), inputs, reference, labels, 2, value=value)
-    logits = dataclasses.replace(picture_model("logits"), task="multilabel")
+    found = shortcuts.trees(image_model("multilabel"), inputs, reference, labels, 2, value=value)
+    logits = dataclasses.replace(image_model("logits"), task="multilabel")
     asked = shortcuts.trees(logits, inputs, reference, labels, 2, value=value)
     for place, (i, label) in enumerate(itertools.product(range(2), range(3))):
         (two,) = shortcuts.trees(adapters.wrap(Two(label)), inputs[i : i + 1], reference, np.array([1]), 2, value=value)
@@ -375,7 +375,7 @@ def test_h_shap_of_a_label_is_that_of_the_two_logits_0_and_it(value):
 
 def test_crops_are_verified_by_each_sigmoid(monkeypatch, caplog):
     """Crops that shift all logits alike leave a softmax as it is; a sigmoid would be wrong."""
-    model = picture_model("multilabel")
+    model = image_model("multilabel")
     whole = torch_evaluator.LocalCrops.outputs
     monkeypatch.setattr(torch_evaluator.LocalCrops, "outputs", lambda *asked: whole(*asked) + 1)
     inputs = np.random.default_rng(1).random((1, 3, 12, 12), dtype=np.float32)

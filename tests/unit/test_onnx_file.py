@@ -82,8 +82,8 @@ def test_images_may_have_their_channels_last(file):
     summed = [helper.make_node("ReduceSum", ["x0", "w"], ["y0"], keepdims=0)]
     path = file(np.array([1, 2]), shape=("rows", 4, 5, 3), nodes=summed)
     network = opened(path, input_shape=[3, 4, 5], kind="image").module
-    pictures = np.random.default_rng(0).random((6, 3, 4, 5))
-    np.testing.assert_allclose(network.outputs(pictures), pictures.sum((2, 3)), rtol=1e-5)
+    images = np.random.default_rng(0).random((6, 3, 4, 5))
+    np.testing.assert_allclose(network.outputs(images), images.sum((2, 3)), rtol=1e-5)
     summed = [helper.make_node("ReduceSum", ["x0", "w"], ["y0"], keepdims=0)]
     network = opened(
         file(np.array([1]), shape=("rows", 4, 3), nodes=summed), input_shape=[1, 4, 3], kind="image"

@@ -227,10 +227,10 @@ def test_the_crop_with_the_highest_probability_decides(root):
     model = architectures.for_dataset(
         {"source": f"{root}/examples/slides.py:anywhere"}, {"input_shape": [3, 50, 50], "classes": ["no", "yes"]}
     )
-    pictures = torch.rand(2, 3, 96, 128, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(2, 3, 96, 128, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        logits = model.module(pictures)
-        places = model.module.network(pictures)
+        logits = model.module(images)
+        places = model.module.network(images)
     assert places.shape == (2, 2, 3, 4)
     margins = (places[:, 1] - places[:, 0]).flatten(1).amax(1)
     torch.testing.assert_close(logits[:, 1] - logits[:, 0], margins)

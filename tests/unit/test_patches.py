@@ -21,7 +21,7 @@ from tests.fixtures import vision
 CARD = {"input_shape": (3, 16, 16), "kind": "image"}
 PATCHES = feature_kinds.build({"kind": "patch", "size": 4}, CARD)
 GONE = Reference(np.full((1, 3, 16, 16), np.nan, np.float32))
-PICTURES = np.random.default_rng(1).random((3, 3, 16, 16), dtype=np.float32)
+IMAGES = np.random.default_rng(1).random((3, 3, 16, 16), dtype=np.float32)
 
 
 class OnePatch(nn.Module):
@@ -34,8 +34,8 @@ class OnePatch(nn.Module):
         self.token, self.grid = nn.Parameter(torch.tensor([[[1.0, 2.0, 4.0]]])), grid
         self.w = torch.tensor([1.0, -2.0, 0.5])
 
-    def forward(self, pictures):
-        tokens = self.cut(pictures).flatten(2).transpose(1, 2)
+    def forward(self, images):
+        tokens = self.cut(images).flatten(2).transpose(1, 2)
         if self.grid == 1:  # as where patches are joined from stage to stage
             tokens = tokens.view(len(tokens), 1, 4, 3).mean(2).expand(-1, 2, -1)
         tokens = self.first(torch.cat([self.token.expand(len(tokens), -1, -1), tokens], 1))
@@ -95,8 +95,8 @@ class OnPatches(nn.Module):
         self.block = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True)
         self.head = nn.Linear(8, 2)
 
-    def forward(self, pictures, kept=None, hidden=None):
-        cut = pictures.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+    def forward(self, images, kept=None, hidden=None):
+        cut = images.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
         tokens = self.cut(cut) + self.places
         if kept is not None:
             tokens = tokens.gather(1, kept[..., None].expand(-1, -1, 8))
@@ -114,11 +114,11 @@ def masks_of_all_sizes(n=40):
 def test_omitted_patches_equal_masked_attention_in_a_custom_module():
     net, masks = drawn(OnPatches()), masks_of_all_sizes()
     game = Game(Classifier("torch", "net", net, 2), GONE, PATCHES, backend=ExecutionBackend("plain", 32))
-    found = game.values(PICTURES, masks, np.zeros(3, int))
+    found = game.values(IMAGES, masks, np.zeros(3, int))
     hidden = torch.cat([torch.zeros(len(masks), 1, dtype=torch.bool), torch.from_numpy(~masks)], 1)
     with torch.no_grad():
-        for i, picture in enumerate(PICTURES):
-            logits = net(torch.from_numpy(picture).expand(len(masks), -1, -1, -1), hidden=hidden)
+        for i, image in enumerate(IMAGES):
+            logits = net(torch.from_numpy(image).expand(len(masks), -1, -1, -1), hidden=hidden)
             np.testing.assert_allclose(found[i], logits.double().log_softmax(1)[:, 0], atol=1e-5)
     assert found.std(1).min() > 0.01
 
@@ -129,39 +129,39 @@ def test_omitted_patches_equal_masked_attention(kind):
     own, masks = vision.vit(kind=kind), masks_of_all_sizes()
     net = ImageNetwork(own, 2.0, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], [1, 0]).eval()
     game = Game(Classifier("torch", "net", net, 2), GONE, PATCHES)
-    found = game.values(PICTURES, masks, np.zeros(3, int))
+    found = game.values(IMAGES, masks, np.zeros(3, int))
     special = 2 if kind == "DeiT" else 1
     attended = torch.cat([torch.ones(len(masks), special), torch.from_numpy(masks)], 1).long()
-    scaled = (2 * PICTURES - np.array([0.1, 0.2, 0.3]).reshape(3, 1, 1)) / np.array([0.5, 0.6, 0.7]).reshape(3, 1, 1)
+    scaled = (2 * IMAGES - np.array([0.1, 0.2, 0.3]).reshape(3, 1, 1)) / np.array([0.5, 0.6, 0.7]).reshape(3, 1, 1)
     with torch.no_grad():
-        for i, picture in enumerate(torch.from_numpy(scaled.astype(np.float32))):
-            logits = own(picture.expand(len(masks), -1, -1, -1), attention_mask=attended).logits
+        for i, image in enumerate(torch.from_numpy(scaled.astype(np.float32))):
+            logits = own(image.expand(len(masks), -1, -1, -1), attention_mask=attended).logits
             np.testing.assert_allclose(found[i], logits.double().log_softmax(1)[:, 1], atol=1e-4)
-    filled = game.having(reference=Reference(np.zeros((1, 3, 16, 16), np.float32))).values(PICTURES, masks)
+    filled = game.having(reference=Reference(np.zeros((1, 3, 16, 16), np.float32))).values(IMAGES, masks)
     assert np.abs(filled - found).max() > 0.01
 
 
 def test_a_python_call_and_a_calibration_omit_patches():
     net = drawn(OnPatches())
     said = shapeline.explain(
-        net, PICTURES, "occlusion", reference="delete", features={"kind": "patch", "size": 4}, target=0
+        net, IMAGES, "occlusion", reference="delete", features={"kind": "patch", "size": 4}, target=0
     )
     game = Game(Classifier("torch", "net", net, 2), GONE, PATCHES)
-    values = game.values(PICTURES, np.vstack([np.ones(16, bool), ~np.eye(16, dtype=bool)]), np.zeros(3, int))
+    values = game.values(IMAGES, np.vstack([np.ones(16, bool), ~np.eye(16, dtype=bool)]), np.zeros(3, int))
     np.testing.assert_allclose(said.scores.reshape(3, 16), values[:, :1] - values[:, 1:], atol=1e-5)
-    form = calibration.calibrate(game.model, PICTURES, GONE)
+    form = calibration.calibrate(game.model, IMAGES, GONE)
     assert (form.name, form.batch) == ("plain", 1024) and form.rate > 0
-    data = type("Data", (), {"inputs": PICTURES, "card": CARD})
+    data = type("Data", (), {"inputs": IMAGES, "card": CARD})
     assert references.build("delete", data, 0).leaves_out
 
 
 def test_models_that_cannot_omit_patches_are_refused():
     plain = Classifier("torch", "net", nn.Sequential(nn.Flatten(), nn.Linear(768, 2)), 2)
     with pytest.raises(ShapelineError, match="'net' cannot leave patches out; use zero or mean_value, or give"):
-        Game(plain, GONE, PATCHES).values(PICTURES, np.ones((1, 16), bool))
+        Game(plain, GONE, PATCHES).values(IMAGES, np.ones((1, 16), bool))
     small = feature_kinds.build({"kind": "patch", "size": 2}, CARD)
     own = Classifier("torch", "net", drawn(OnPatches()), 2)
     with pytest.raises(ShapelineError, match=r"cuts through the patches of 'net'.* features: {kind: patch, size: 4}"):
-        Game(own, GONE, small).values(PICTURES, np.eye(64, dtype=bool))
+        Game(own, GONE, small).values(IMAGES, np.eye(64, dtype=bool))
     with pytest.raises(ShapelineError, match="remove precision and compile"):
-        Game(own, GONE, PATCHES, backend=ExecutionBackend("bfloat16")).values(PICTURES, np.ones((1, 16), bool))
+        Game(own, GONE, PATCHES, backend=ExecutionBackend("bfloat16")).values(IMAGES, np.ones((1, 16), bool))

@@ -72,7 +72,7 @@ def test_a_model_of_a_folder_gives_the_outputs_of_transformers_and_outlives_its_
     storage.save(model, tmp_path / "weights.safetensors")
     again = storage.load(tmp_path / "weights.safetensors")
     _, _, own, processor = place
-    pixels = [np.rint(255 * picture).astype(np.uint8) for picture in data.inputs[np.arange(len(data.inputs))]]
+    pixels = [np.rint(255 * image).astype(np.uint8) for image in data.inputs[np.arange(len(data.inputs))]]
     made = processor(pixels, return_tensors="pt", input_data_format="channels_first")
     with torch.no_grad():
         expected = own(**made).logits.double().log_softmax(1).numpy()
@@ -105,14 +105,14 @@ def test_other_architectures_are_read_and_outputs_are_of_the_classes_by_name(pre
     made.save_pretrained(tmp_path / "model")
     place[3].save_pretrained(tmp_path / "model")
     model = architectures.for_dataset({"source": f"{tmp_path}/model"}, card)
-    pictures = data.inputs[np.arange(4)]
-    scaled = (torch.tensor(pictures) - torch.tensor([0.5, 0.4, 0.3]).view(-1, 1, 1)) / torch.tensor(
-        [0.5, 0.2, 0.3]
-    ).view(-1, 1, 1)
+    images = data.inputs[np.arange(4)]
+    scaled = (torch.tensor(images) - torch.tensor([0.5, 0.4, 0.3]).view(-1, 1, 1)) / torch.tensor([0.5, 0.2, 0.3]).view(
+        -1, 1, 1
+    )
     with torch.no_grad():
         expected = made(scaled).logits.double().log_softmax(1).numpy()
     expected = expected if kind == "ConvNextV2" else expected[:, ::-1]
-    np.testing.assert_allclose(model.log_probs(pictures), expected, atol=1e-5)
+    np.testing.assert_allclose(model.log_probs(images), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -266,8 +266,8 @@ def half_blind():
             super().__init__()
             self.first, self.activation, self.last = torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)
 
-        def forward(self, pictures):
-            row = pictures[:, 0, 0]
+        def forward(self, images):
+            row = images[:, 0, 0]
             return self.last(self.activation(self.first(torch.stack([row[:, 0] + row[:, 1], row[:, 2]], 1))))
 
     torch.manual_seed(3)
@@ -276,10 +276,10 @@ def half_blind():
 
 @pytest.mark.parametrize("name", sorted(name for name in NULL if name in METHODS))
 def test_unread_pixels_score_nothing_and_duplicates_the_same(half_blind, name):
-    pictures = np.random.default_rng(5).uniform(size=(4, 1, 2, 3)).astype(np.float32)
-    pictures[:, 0, 0, 1] = pictures[:, 0, 0, 0]
+    images = np.random.default_rng(5).uniform(size=(4, 1, 2, 3)).astype(np.float32)
+    images[:, 0, 0, 1] = images[:, 0, 0, 0]
     background = np.random.default_rng(6).uniform(size=(8, 1, 2, 3))
-    found = shapeline.explain(half_blind, pictures, name, reference="zero", background=background).scores
+    found = shapeline.explain(half_blind, images, name, reference="zero", background=background).scores
     assert np.abs(found[:, 1]).max() < 1e-5
     assert np.abs(found[:, 0]).max() > 1e-2
     if name in SHARED:

@@ -28,7 +28,7 @@ ENTRIES = {"image": tuple(METHODS), "table": ("exact", "kernel_shap", "sample_sh
 SECTIONS = ["Explanations", "Instances", "Comparison", "Robustness", "How to read this report"]
 SECTIONS += ["Diagnostics", "Model and data", "Provenance"]
 PARTS = ["Importance over", "Deletion and insertion", "Error to the exact values", "Agreement between methods"]
-PICTURES = ["Masked images", "Misclassified images", "Mean maps"]
+IMAGES = ["Masked images", "Misclassified images", "Mean maps"]
 
 
 def notebook(path: Path, *cells) -> Path:
@@ -64,7 +64,7 @@ def test_the_report_has_every_section_and_every_method(rendered, kind):
     page = (rendered / f"reports/{kind}.html").read_text()
     assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == SECTIONS
     parts = " ".join(re.findall(r"<h3[^>]*>(.*?)</h3>", page))
-    found = [parts.find(part) for part in [*PARTS, *(PICTURES if kind == "image" else ()), "Cost"]]
+    found = [parts.find(part) for part in [*PARTS, *(IMAGES if kind == "image" else ()), "Cost"]]
     assert found == sorted(found) and min(found) >= 0
     links = re.findall(r'<a href="#([^"]+)">', page)
     assert len(links) == len(SECTIONS) and all(f'id="{link}"' in page for link in links)

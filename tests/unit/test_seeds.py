@@ -83,8 +83,8 @@ def test_the_instances_of_other_training_seeds_are_sampled_by_seed_and_nested():
     few, more = (chosen(number, 5) for number in (2, 3))
     assert len(few) == 4 and set(few["instance"]) < set(more["instance"]) and few["instance"].is_monotonic_increasing
     assert chosen(None, 5) is selected
-    draws = {tuple(chosen(2, seed)["instance"].unique()) for seed in range(20)}
-    assert len(draws) > 3
+    samples = {tuple(chosen(2, seed)["instance"].unique()) for seed in range(20)}
+    assert len(samples) > 3
     parts = [chosen(2, 5, selected[:3]), chosen(2, 5, selected[3:])]  # as shards have them
     assert pd.concat(parts, ignore_index=True).equals(few)
 

@@ -73,25 +73,25 @@ def test_a_flipped_bit_and_a_compressed_file_are_refused(file, tmp_path):
 
 
 def test_rows_and_the_full_array_are_exactly_the_float32_array():
-    pictures = StoredImages(PIXELS, 255)
-    assert (pictures.shape, pictures.ndim, len(pictures), pictures.dtype) == (WHOLE.shape, 4, 20, np.float32)
+    images = StoredImages(PIXELS, 255)
+    assert (images.shape, images.ndim, len(images), images.dtype) == (WHOLE.shape, 4, 20, np.float32)
     for rows in (3, slice(2, 9), np.array([5, 1, 1]), np.arange(20) % 3 == 0):
-        np.testing.assert_array_equal(pictures[rows], WHOLE[rows])
-        assert pictures[rows].dtype == np.float32
-    np.testing.assert_array_equal(np.asarray(pictures), WHOLE)
-    np.testing.assert_array_equal(np.concatenate(list(pictures.blocks(np.arange(3, 19)))), WHOLE[3:19])
-    np.testing.assert_array_equal(pictures.only(np.array([4, 2]))[:], WHOLE[[4, 2]])
-    assert pictures.only(np.array([4, 2])).stored.dtype == np.uint8
+        np.testing.assert_array_equal(images[rows], WHOLE[rows])
+        assert images[rows].dtype == np.float32
+    np.testing.assert_array_equal(np.asarray(images), WHOLE)
+    np.testing.assert_array_equal(np.concatenate(list(images.blocks(np.arange(3, 19)))), WHOLE[3:19])
+    np.testing.assert_array_equal(images.only(np.array([4, 2]))[:], WHOLE[[4, 2]])
+    assert images.only(np.array([4, 2])).stored.dtype == np.uint8
 
 
 def test_every_other_operation_of_an_array_uses_the_full_array():
-    pictures = StoredImages(PIXELS, 255)
-    assert pictures.mean() == WHOLE.mean() and pictures.reshape(20, -1).shape == (20, 768)
-    np.testing.assert_array_equal(1 - pictures, 1 - WHOLE)
-    np.testing.assert_array_equal(pictures == WHOLE, True)
-    np.testing.assert_array_equal(copy.deepcopy(pictures)[:], WHOLE)
+    images = StoredImages(PIXELS, 255)
+    assert images.mean() == WHOLE.mean() and images.reshape(20, -1).shape == (20, 768)
+    np.testing.assert_array_equal(1 - images, 1 - WHOLE)
+    np.testing.assert_array_equal(images == WHOLE, True)
+    np.testing.assert_array_equal(copy.deepcopy(images)[:], WHOLE)
     with pytest.raises(AttributeError):
-        pictures.meen()
+        images.meen()
 
 
 def prepared(tmp_path):
@@ -123,8 +123,8 @@ def taken(monkeypatch) -> list[int]:
     """How many images became float32 at a time, where a block has 20."""
     counts, own = [], StoredImages.__getitem__
 
-    def counted(pictures: StoredImages, rows) -> np.ndarray:
-        found = own(pictures, rows)
+    def counted(images: StoredImages, rows) -> np.ndarray:
+        found = own(images, rows)
         counts.append(len(found))
         return found
 

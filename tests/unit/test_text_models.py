@@ -37,10 +37,10 @@ OTHERS = {
 
 def documents(architecture, n=7, seed=0):
     """Random ids: a full document, padding at the end, in the middle and in front, one word, only padding."""
-    draws, sizes = np.random.default_rng(seed), SMALL[architecture]
-    ids = draws.integers(1, sizes.get("vocabulary", sizes.get("alphabet", 0) + 1), (n, sizes["length"]))
+    generator, sizes = np.random.default_rng(seed), SMALL[architecture]
+    ids = generator.integers(1, sizes.get("vocabulary", sizes.get("alphabet", 0) + 1), (n, sizes["length"]))
     ids[1, 5:] = 0
-    ids[2, draws.random(ids.shape[1]) < 0.5] = 0
+    ids[2, generator.random(ids.shape[1]) < 0.5] = 0
     ids[3, :4] = 0
     ids[4, 1:] = 0
     ids[5] = 0
@@ -49,13 +49,13 @@ def documents(architecture, n=7, seed=0):
 
 def twins(architecture, seed=0, **sizes):
     """A torch and a Keras classifier with the same weights, large enough for each of them to matter."""
-    sizes, draws = sizes or SMALL[architecture], np.random.default_rng(seed)
+    sizes, generator = sizes or SMALL[architecture], np.random.default_rng(seed)
     pair = [architectures.build(architecture, framework, **sizes) for framework in FRAMEWORKS]
     arrays = torch_models.state(pair[0].module)
     for name, array in arrays.items():
         wide = 0.1 if array.ndim == 1 else 1.5 / (array.size // len(array)) ** 0.5
         if not name.endswith("std"):
-            arrays[name] = draws.normal(0, wide, array.shape).astype(np.float32)
+            arrays[name] = generator.normal(0, wide, array.shape).astype(np.float32)
         if ".bias_hh" in name:
             arrays[name] *= 0
     if "embedding.weight" in arrays:
@@ -332,9 +332,9 @@ def test_files_that_do_not_fit(tmp_path):
 
 def negations(n=180, length=8, seed=0):
     """Documents of ids whose class is 1 if they contain id 2, padded at the end."""
-    draws = np.random.default_rng(seed)
-    inputs = draws.integers(3, 12, (n, length)).astype(np.int32)
-    labels = draws.integers(0, 2, n)
+    generator = np.random.default_rng(seed)
+    inputs = generator.integers(3, 12, (n, length)).astype(np.int32)
+    labels = generator.integers(0, 2, n)
     inputs[labels == 1, 1] = 2
     inputs[::3, 5:] = 0
     split = np.repeat([0, 1, 2], [n - 60, 30, 30])
@@ -443,9 +443,9 @@ def test_both_frameworks_take_the_same_steps(optimizer):
 def test_keras_keeps_the_best_epoch_and_sets_the_mean(monkeypatch):
     from shapeline.models import keras_training
 
-    draws = np.random.default_rng(0)
-    inputs = (draws.normal(size=(90, 4)) * [1, 10, 100, 0] + 5).astype(np.float32)
-    dataset = SimpleNamespace(inputs=inputs, labels=draws.integers(0, 2, 90), split=np.repeat([0, 1, 2], 30))
+    generator = np.random.default_rng(0)
+    inputs = (generator.normal(size=(90, 4)) * [1, 10, 100, 0] + 5).astype(np.float32)
+    dataset = SimpleNamespace(inputs=inputs, labels=generator.integers(0, 2, 90), split=np.repeat([0, 1, 2], 30))
     model = architectures.build("mlp", "tensorflow", inputs=4, hidden=[3])
     made_up, seen = iter([(0.5, 1.0), (0.9, 0.6), (0.9, 0.7), (0.8, 0.1), (1.0, 0.0)]), []
 

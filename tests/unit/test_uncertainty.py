@@ -27,13 +27,13 @@ def voting_game(d, seed):
     return (2 * games.linear(weights, 0.0) > weights.sum()).astype(float)
 
 
-def judged(estimate, d=10, games_=6, draws=12, make=bent_game):
+def judged(estimate, d=10, games_=6, samples=12, make=bent_game):
     """Coverage of nominal 95 % and predicted over actual RMSE of estimate(game, seed) -> (scores, Uncertainty)."""
     inside, wrong, predicted = [], [], []
     for seed in range(games_):
         game = make(d, seed)
         exact = games.scores(designs.shapley(d), game)
-        for draw in range(draws):
+        for draw in range(samples):
             scores, found = estimate(game, 100 * seed + draw)
             inside.append(np.abs(scores - exact) <= 1.96 * found.standard_error[0])
             wrong.append(scores - exact)

@@ -11,7 +11,7 @@ import numpy as np
 from shapeline import designs
 
 INSTANCES = 100
-DRAWS = 12  # of a method for each instance, of which a trial takes two
+SAMPLES = 12  # of a method for each instance, of which a trial takes two
 METHODS = ("kernel_shap", "sample_shapley", "lime")
 GOOD, BAD, NOT, REST = ("good", "great"), ("bad", "awful"), ("not", "never"), ("the", "film", "plot", "was", "and")
 
@@ -121,7 +121,7 @@ GAMES = {
 @functools.cache
 def drawn_designs(method: str, d: int, multiple: int = 4) -> list:
     """Return an independent design for each instance and sample."""
-    return [getattr(designs, method)(d, multiple * d, seed) for seed in range(INSTANCES * DRAWS)]
+    return [getattr(designs, method)(d, multiple * d, seed) for seed in range(INSTANCES * SAMPLES)]
 
 
 def errors_of_nothing(game: str) -> np.ndarray:
@@ -134,11 +134,11 @@ def pool(game: str, method: str) -> np.ndarray:
     """Return RMSE (instances, samples) of a method at 4 d evaluations, each with an independent design."""
     one = GAMES[game]()
     bits = 1 << np.arange(one.d)
-    errors = np.empty((INSTANCES, DRAWS))
+    errors = np.empty((INSTANCES, SAMPLES))
     for place, design in enumerate(drawn_designs(method, one.d)):
-        instance = place // DRAWS
+        instance = place // SAMPLES
         scores = design.attribute(one.values[instance, design.masks @ bits])
-        errors[instance, place % DRAWS] = np.sqrt(np.mean((scores - one.shapley[instance]) ** 2))
+        errors[instance, place % SAMPLES] = np.sqrt(np.mean((scores - one.shapley[instance]) ** 2))
     return errors
 
 
@@ -148,7 +148,7 @@ def shared_pool(game: str, method: str) -> np.ndarray:
     one = GAMES[game]()
     bits = 1 << np.arange(one.d)
     columns = []
-    for design in drawn_designs(method, one.d)[:DRAWS]:
+    for design in drawn_designs(method, one.d)[:SAMPLES]:
         scores = design.attribute(one.values[:, design.masks @ bits])
         columns.append(np.sqrt(np.mean((scores - one.shapley) ** 2, axis=1)))
     return np.stack(columns, axis=1)

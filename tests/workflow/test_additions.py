@@ -77,13 +77,13 @@ RUN = {
 def test_a_method_a_metric_and_a_dataset_are_one_file_and_one_entry(fresh):
     package = fresh.path / "workflow/shapeline"
     for module, (text, entry) in ADDED.items():
-        room, name = module.split("/")
-        folder = "designs" if room == "methods" else room  # where the functions that build designs are
+        subpackage, name = module.split("/")
+        folder = "designs" if subpackage == "methods" else subpackage  # where the functions that build designs are
         (package / folder / f"{name}.py").write_text(text)
-        file, table = TABLES[room]
-        registry = package / room / file
+        file, table = TABLES[subpackage]
+        registry = package / subpackage / file
         assert registry.read_text().count(table) == 1
-        added = f"{entry}\n{table}" if room == "datasets" else f"{table}\n    {entry}"
+        added = f"{entry}\n{table}" if subpackage == "datasets" else f"{table}\n    {entry}"
         registry.write_text(registry.read_text().replace(table, added))
     fresh.configure(RUN)
     here = {"PYTHONPATH": str(fresh.path / "workflow")}  # the copy's jobs import the copy

@@ -256,8 +256,8 @@ def test_an_image_is_painted_and_read_under_the_pointer(visit):
     assert "Scores by sample_shapley over the input; largest:" in canvas.get_attribute("aria-label")
     canvas.hover()
     assert re.search(r"[+−]\d", page.locator(".explorer-tiles .explorer-quiet").first.inner_text())
-    for picture in visit("series").locator(".explorer-image").all():  # of 90 cells, a quarter of its height wide
-        box = picture.bounding_box()
+    for image in visit("series").locator(".explorer-image").all():  # of 90 cells, a quarter of its height wide
+        box = image.bounding_box()
         assert 4 * box["width"] == pytest.approx(box["height"], rel=0.05) and box["height"] < 460
 
 

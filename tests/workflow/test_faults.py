@@ -239,7 +239,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_file(done, undisturbed):
     (done.path / SHARDS).mkdir()
     with mounted(done.path / SHARDS, "-t", "tmpfs", "-o", "size=16k", "tmpfs"):
         for file in kept.iterdir():
-            (done.path / SHARDS / file.name).symlink_to(file)  # links take no room
+            (done.path / SHARDS / file.name).symlink_to(file)  # links take no space
         (done.path / SHARDS / "filler").write_bytes(bytes(12_000))
         stopped = done.snakemake("scores", "--cores", "1", check=False)
         assert stopped.returncode

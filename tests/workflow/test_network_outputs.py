@@ -37,18 +37,18 @@ def test_a_softmax_in_a_network_is_applied_once(fresh, monkeypatch):
     fresh.snakemake("--cores", "1", "results/one/scores/exact/0-of-1.parquet")
     results = fresh.path / "results"
     network = storage.load(results / "models/own/weights.safetensors").module.network
-    pictures = loading.load(fresh.path / "data/prepared/digits38").inputs
+    images = loading.load(fresh.path / "data/prepared/digits38").inputs
     quadrant = np.arange(8)[:, None] // 4 * 2 + np.arange(8) // 4
     rows, chosen = scores.read(results / "one/scores/exact"), pd.read_parquet(results / "one/instances.parquet")
     at = chosen.set_index("instance")["row"]
     assert len(rows) == 3 and (rows["status"] == "ok").all()
     for _, row in rows.iterrows():
-        picture = np.asarray(pictures[[at[row["instance"]]]], np.float32)
+        image = np.asarray(images[[at[row["instance"]]]], np.float32)
 
-        def value(coalition, picture=picture, target=row["target"]):
+        def value(coalition, image=image, target=row["target"]):
             kept = np.isin(quadrant, coalition)
             with torch.no_grad():
-                return network(torch.from_numpy(picture * kept))[0, target].item()
+                return network(torch.from_numpy(image * kept))[0, target].item()
 
         expected = [
             sum(

@@ -15,7 +15,7 @@ from tests.workflow.conftest import copy_repository
 pytestmark = pytest.mark.xdist_group("pictures")  # one run serves all
 
 
-def own_pictures(folder) -> dict:
+def own_images(folder) -> dict:
     return {
         "run": ["pets"],
         "datasets": {
@@ -47,7 +47,7 @@ def pets(root, tmp_path_factory):
     wide = np.repeat(painted(picture_files.COLOURS["deer"], 99, (24, 24)), 2, axis=1)
     files |= {"deer/wide.jpg": encoded(wide, "JPEG"), "horse/broken.jpg": b"\xff\xd8\xff\xe0"}
     text_files.write_folder(folder / "pictures", files)
-    checkout.configure(own_pictures(folder / "pictures"))
+    checkout.configure(own_images(folder / "pictures"))
     checkout.snakemake("pets", "--cores", "2")  # without the index and the page of theory
     return checkout, folder / "pictures"
 
@@ -76,7 +76,7 @@ def test_an_additional_image_prepares_the_dataset_again(pets):
 
 def test_a_grey_image_stops_the_run_with_one_line(fresh, tmp_path):
     files = picture_files.folders(n=6) | {"deer/grey.png": encoded(np.zeros((9, 9)))}
-    raw = own_pictures(text_files.write_folder(tmp_path / "pictures", files))
+    raw = own_images(text_files.write_folder(tmp_path / "pictures", files))
     del raw["datasets"]["pets"]["on_decode_error"]
     fresh.configure(raw)
     done = fresh.snakemake("data/prepared/pets/card.json", "--cores", "1", check=False)
