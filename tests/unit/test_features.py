@@ -310,6 +310,16 @@ def test_superpixels_are_the_same_on_every_run(flower, tmp_path):
         np.testing.assert_array_equal(here, np.load(file))
 
 
+@pytest.mark.parametrize("method", ["slic", "quickshift"])
+def test_superpixels_do_not_depend_on_the_range_of_pixels(flower, method):
+    settings = {"method": method, **({"max_distance": 20} if method == "quickshift" else {})}
+    expected = superpixels(flower, **settings)
+    for other in (flower * 255, np.round(flower * 255).astype(np.uint8), flower * 2 - 1, flower * 9 - 2):
+        found = superpixels(other, **settings)
+        assert abs(found.d - expected.d) <= 0.1 * expected.d
+    np.testing.assert_array_equal(superpixels(flower * 255, **settings).cells, expected.cells)
+
+
 def test_superpixels_of_a_flat_image_and_of_small_ones(caplog):
     flat = features.build_for(
         {"kind": "superpixel", "segments": 9}, {"input_shape": (1, 12, 12)}, np.zeros((1, 12, 12))

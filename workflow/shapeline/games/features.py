@@ -41,6 +41,15 @@ def check_segmentation(settings: dict, pixels: int) -> tuple[str, dict]:
     return method, chosen
 
 
+def _scale(image: np.ndarray) -> np.ndarray:
+    """Return an image in [0, 1], which CIELAB needs: unchanged, of 0 to 255 divided, else from its own range."""
+    low, high = image.min(), image.max()
+    if low >= 0 and high <= 1:
+        return image
+    low, high = (0, 255) if low >= 0 and high <= 255 else (low, high)
+    return (image - low) / (high - low or 1)
+
+
 def cut_segments(x: np.ndarray, settings: dict) -> np.ndarray:
     """Return the segment 0..d-1 of each pixel, (height, width), of an image (channels, height, width)."""
     from skimage import segmentation
@@ -61,7 +70,7 @@ def cut_segments(x: np.ndarray, settings: dict) -> np.ndarray:
         labels = segmentation.slic(image, n_segments=chosen["segments"], compactness=compactness, start_label=0)
     else:
         labels = segmentation.quickshift(
-            image,
+            _scale(image),
             ratio=chosen["ratio"],
             kernel_size=chosen["kernel_size"],
             max_dist=chosen["max_distance"],
