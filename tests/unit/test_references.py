@@ -1,8 +1,10 @@
 """References: the replacement of masked features."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import shapeline
 from shapeline.datasets.loading import Dataset
 from shapeline.games import references
 from tests.fixtures.failures import failure
@@ -34,6 +36,23 @@ def test_mean_value_is_one_number_per_channel(images, kind):
     for channel in range(2):
         expected = images.inputs[[0, 2, 4, 5, 8], channel].astype(np.float64).mean()
         np.testing.assert_allclose(rows[0, channel], expected, rtol=1e-6)
+
+
+def test_a_mean_omits_missing_cells_as_that_of_a_data_frame_does():
+    """A single missing cell made the baseline of its whole column missing."""
+    rows = np.array([[1.0, 2, np.nan], [3, np.nan, np.nan], [8, 4, np.nan]])
+    found = references.build("mean", dataset(rows, [0, 0, 0]), 0).rows
+    np.testing.assert_array_equal(found, [[4, 3, np.nan]])
+
+    def model(rows):
+        return np.nan_to_num(np.asarray(rows, float), nan=9) @ [1.0, 10, 100]
+
+    arrays, frames = (
+        shapeline.explain(model, given[:1], "shapley", background=given, reference="mean", value="prediction")
+        for given in (rows, pd.DataFrame(rows))
+    )
+    assert arrays.base_values == frames.base_values == [4 + 30 + 900]
+    np.testing.assert_allclose(arrays.scores, frames.scores)
 
 
 def test_mean_image(images):

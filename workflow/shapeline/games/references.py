@@ -241,12 +241,20 @@ def build(settings: dict | str, dataset: "Dataset", seed: int) -> Reference:
         return Reference(dataset.inputs[np.sort(order[:n_rows])])
     if dataset.card.get("columns") or dataset.card.get("categorical"):
         return Reference(_compute_typical(dataset.inputs[training], dataset.card)[None])
-    # In float64, since a float32 sum over 60,000 images loses digits; in blocks, since all may exceed the memory.
-    total = sum(block.sum(axis=0, dtype=np.float64) for block in blocks(dataset.inputs, training))
-    mean = total / len(training)
+    mean = _compute_mean(dataset.inputs, training)
     if kind != "mean_image" and len(input_shape) == 3:
         mean = np.broadcast_to(mean.mean(axis=(1, 2), keepdims=True), input_shape)
     return Reference(mean[None].astype(real))
+
+
+def _compute_mean(inputs: np.ndarray, training: np.ndarray) -> np.ndarray:
+    """Return the mean input (*input_shape) float64, without missing cells, which the means of a data frame omit too."""
+    # In float64, since a float32 sum over 60,000 images loses digits; in blocks, since all may exceed the memory.
+    mean = sum(block.sum(axis=0, dtype=np.float64) for block in blocks(inputs, training)) / len(training)
+    if np.isnan(mean).any():
+        rows = np.ma.masked_where(np.isnan(inputs[training]), inputs[training])
+        mean = rows.mean(axis=0, dtype=np.float64).filled(np.nan)
+    return mean
 
 
 def _find_padding(token: int | None, dataset: "Dataset") -> int:
