@@ -47,6 +47,14 @@ def test_error_by_hand():
     assert statistic(found, "top_k_overlap") == [1.0, 0.0]
 
 
+def test_the_top_share_is_counted_without_rounding_errors():
+    """0.14 * 50 is above 7 in floating point."""
+    truth = np.arange(50.0)
+    estimated = np.where(truth == 43, -1.0, truth)  # the seventh largest
+    found = error.measure(rows([list(estimated)]), rows([list(truth)]), top=0.14)
+    assert statistic(found, "top_k_overlap") == [6 / 7]
+
+
 def test_scores_without_a_scale_take_that_of_the_truth():
     """By hand: the first row has a root mean square of 5, the truth of 10; zeros stay zeros."""
     found = error.measure(rows([[5, -5], [0, 0]]), rows([[10, 10], [3, 4]]), scale_free=True)

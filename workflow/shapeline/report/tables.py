@@ -72,9 +72,9 @@ def _describe_health(results: experiment.Results, entry: str, frame: pd.DataFram
 
 
 def ties(values: np.ndarray, cut: float = TOP) -> np.ndarray:
-    """Return whether the k-th and next largest signed score of rows (rows, d) are equal, k = cut · d."""
+    """Return whether the k-th and next largest signed score of rows (rows, d) are equal, k = ⌈cut · d⌉."""
     d = values.shape[1]
-    k = max(1, round(cut * d))
+    k = max(1, math.ceil(round(cut * d, 9)))
     if k >= d:
         return np.zeros(len(values), bool)
     ordered = -np.sort(-values, axis=1)
