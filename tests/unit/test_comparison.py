@@ -133,6 +133,7 @@ def test_a_method_that_fails_is_a_note_and_random_stands_beside(found):
 def test_it_is_shown(found):
     assert "agreement" in repr(found) and "<table" in found._repr_html_()
     assert "deletion AUC" in repr(found) and "deletion AUC" in found._repr_html_()
+    assert "<td>−" in found._repr_html_() and "<td>-" not in found._repr_html_()
     left, right = found.plot().axes
     assert len(left.get_yticklabels()) == 4 and "kernel (" in " ".join(
         text.get_text() for text in left.get_yticklabels()

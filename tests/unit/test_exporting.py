@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -97,6 +98,9 @@ def test_mistakes_are_one_line(reports, monkeypatch, capsys):
         json.dumps({"cells": cells, "metadata": {"papermill": elsewhere | {"input_path": "report.ipynb"}}})
     )
     with pytest.raises(ShapelineError, match=r"old\.ipynb: notebook .*, cell 2: .*; render the report again"):
+        exporting.export_report(damaged, Path("paper"), REPORT.parent)
+    monkeypatch.setattr(rendering, "execute", Mock(side_effect=ShapelineError("it is gone.")))
+    with pytest.raises(ShapelineError, match=r"old\.ipynb: it is gone; render the report again"):
         exporting.export_report(damaged, Path("paper"), REPORT.parent)
     assert command.main(["export", "nothing"]) == 1
     assert capsys.readouterr().err.count("\n") == 1

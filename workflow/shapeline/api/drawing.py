@@ -110,7 +110,9 @@ def comparison_head(found) -> str:
     """Return the table and the recommendation of a comparison as HTML."""
     sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in found.list_findings())
     table = found.titled_table.rename_axis("method").reset_index()
-    table = table.to_html(float_format=formatting.format_number, na_rep="–", index=False, border=0)
+    table = table.to_html(
+        float_format=lambda cell: formatting.format_number(cell, 3).replace("-", "−"), na_rep="–", index=False, border=0
+    )
     return f'<div class="wide">{table}</div>{sentences}'
 
 

@@ -41,7 +41,8 @@ def export_report(executed: Path, folder: Path, notebooks: Path) -> list[Path]:
     try:
         rendering.execute(source_file, parameters, lambda text: headings.extend(re.findall(r"^#+ (.*)", text, re.M)))
     except ShapelineError as error:  # such as of results of another version
-        raise ShapelineError(f"export: {executed}: {error}; render the report again: shapeline run") from error
+        reason = str(error).rstrip(".")
+        raise ShapelineError(f"export: {executed}: {reason}; render the report again: shapeline run") from error
     finally:
         elements.observers.remove(observer)
     compared = parameters.get("metrics")
