@@ -174,7 +174,7 @@ def shapley_values(
     n_players : int, optional
         Number of players; by default that of `game.n_players`, or of `player_names`.
     evaluations : int, optional
-        Largest number of coalitions to evaluate.
+        Largest number of coalitions to evaluate, of sampled methods; others evaluate as many as they need.
     method : str
         "auto", or a method of coalitions: "shapley" (exact), "gp_shapley", "kernel_shap", "gp_interactions", ...
         "auto" is exact where all coalitions are within `evaluations`, or are at most 256 if neither that nor an error

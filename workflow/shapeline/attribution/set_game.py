@@ -152,8 +152,8 @@ class Values:
     def _store(self, masks: np.ndarray, values: np.ndarray) -> None:
         """Store the values of coalitions."""
         self._check_outputs(values)
-        keys = pd.Index(hash_masks(masks), dtype=object)
-        self._known = self._known.append(keys)
+        keys = np.concatenate([self._known, np.array(hash_masks(masks), dtype=object)])
+        self._known = pd.Index(keys, dtype=object)  # not by append, which would infer the type of all keys in each call
         self._table = values if self._table is None else np.concatenate([self._table, values])
         if self.file:
             self.file.keep(self._known, self._table)
