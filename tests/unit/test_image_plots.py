@@ -10,8 +10,9 @@ from matplotlib.colors import to_rgb
 
 from shapeline.report import experiment
 from shapeline.report.colours import BRIGHT, DARK
+from shapeline.report.elements import wrap_name
 from shapeline.report.figures import score_maps
-from shapeline.report.sections import images
+from shapeline.report.sections import images, importance
 from tests.fixtures.result_folder import METHODS, build
 
 RED, BLUE = to_rgb(BRIGHT), to_rgb(DARK)
@@ -133,6 +134,14 @@ def test_mean_maps_of_features_that_differ_and_of_a_method_that_failed(results):
     without = dataclasses.replace(varying, scores=failed)
     assert [maps["lime"] for _, maps, _ in images.mean_maps(without).values()] == [None, None]
     assert "Mean maps" in images.sections(without).data
+
+
+def test_a_count_above_a_mean_map_stays_on_one_line(results, monkeypatch):
+    named = []
+    monkeypatch.setattr(importance.score_maps, "image_grid", lambda _, columns, *more, **kinds: named.extend(columns))
+    importance.section(results, "exact")
+    lines = [wrap_name(name, 1.0).splitlines()[-1] for name in named]
+    assert len(lines) > 2 and all(re.search(r"\(n\s=\s\d+\)$", line) for line in lines)
 
 
 def test_other_data_have_no_sections(tmp_path):

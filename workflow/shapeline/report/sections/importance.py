@@ -197,7 +197,7 @@ def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
         result = mean_map(results, images, (sizes, scores)[row], indices)
         return score_maps.map_tile(result, np.arange(math.prod(shape)).reshape(shape))
 
-    titles = {f"{group} (n = {number(mask.sum())})": group for group, mask in every.items() if group != "all"}
+    titles = {f"{group} (n\u00a0=\u00a0{number(mask.sum())})": group for group, mask in every.items() if group != "all"}
     count = f"all (n = {number(len(rows))})"
     yield figure(
         score_maps.image_grid(names, list(titles), lambda row, title: tile(row, titles.get(title)), first=count),
