@@ -885,6 +885,12 @@ def test_integers_of_an_array_stay_integers_beside_their_mean():
     found = shapeline.explain(lambda rows: rows @ np.array([0.05, 0.1]), whole, "shapley", target=1)
     np.testing.assert_allclose(found.base_values, rows.mean(axis=0) @ [0.05, 0.1], rtol=1e-12)  # a model of numbers
     np.testing.assert_allclose(found.scores, (rows - rows.mean(axis=0)) * [0.05, 0.1], atol=1e-12)
+    objects = rows.astype(object)  # Python's whole numbers were rounded without a word
+    found = shapeline.explain(lambda rows: (rows @ [0.05, 0.1]).astype(float), objects, "shapley", target=1)
+    np.testing.assert_allclose(found.base_values, rows.mean(axis=0) @ [0.05, 0.1], rtol=1e-12)
+    found = shapeline.explain(lambda rows: table_of[[*rows[:, 0]]], objects, "shapley", target=1)
+    assert found.base_values[0] == pytest.approx(table_of[first])
+    assert found.about.reference == "the mean of the inputs, whole numbers rounded"
     large = 2**60 + RNG.integers(0, 9, (6, 2))
     for reference in ({"background": large}, {}):
         found = shapeline.explain(lambda rows: rows[:, 0] % 4 / 4, large, "shapley", target=1, **reference)

@@ -159,7 +159,7 @@ def fit_reference(model: Classifier, inputs: np.ndarray, reference: Reference) -
     if model.framework != "function":
         _check_whole_numbers(model, inputs, reference.rows)
     table = getattr(model.module, "table", None)
-    if model.framework != "function" or table is None or table.names is None or reference.rows is None:
+    if model.framework != "function" or table is None or reference.rows is None:
         return model, reference
     integer = [index for index, column in enumerate(table.columns) if column.is_whole]
     cells = reference.rows[:, integer]
