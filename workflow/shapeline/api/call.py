@@ -174,7 +174,7 @@ def shapley_values(
     n_players : int, optional
         Number of players; by default that of `game.n_players`, or of `player_names`.
     evaluations : int, optional
-        Largest number of coalitions to evaluate, of sampled methods; others evaluate as many as they need.
+        Largest number of coalitions to evaluate; a method that always evaluates more is refused.
     method : str
         "auto", or a method of coalitions: "shapley" (exact), "gp_shapley", "kernel_shap", "gp_interactions", ...
         "auto" is exact where all coalitions are within `evaluations`, or are at most 256 if neither that nor an error
@@ -279,7 +279,12 @@ def _parse_methods(
         given = spend if evaluations is None else evaluations / features.d
         given = choice.parse_stopping_rule(given) or _reserve_ends(settings["method"], given, features.d)
     parsed = parse(settings, [given])
-    parsed.size(features, parsed.resolve_budget(features, parsed.budgets[-1]), seed)  # before any evaluation
+    size = parsed.size(features, parsed.resolve_budget(features, parsed.budgets[-1]), seed)  # before any evaluation
+    if given is None and evaluations and size.evaluations > evaluations:
+        raise ShapelineError(
+            f"{WHERE}: evaluations is {evaluations} and {parsed.name} always evaluates {size.evaluations} coalitions of "
+            f"{features.d} players; raise it, or leave it out"
+        )
     return parsed
 
 
