@@ -608,7 +608,7 @@ def test_progress_counts_evaluations():
         ),
         ({"n_players": None, "player_names": "abc"}, "n_players is missing; give their number, or a list"),
         ({"evaluations": 2}, "evaluations is 2 and gp_shapley needs 4 for 9 players; raise it"),
-        ({"evaluations": 60, "method": "banzhaf"}, "evaluations is 60 and banzhaf always evaluates 512 coalitions of 9"),
+        ({"evaluations": 60, "method": "banzhaf"}, "60 and banzhaf always evaluates 512 coalitions of 9 players"),
         ({"evaluations": 40, "method": "sample_interactions"}, "evaluations is 40 and sample_interactions needs"),
         ({"evaluations": 0}, "evaluations is 0; give a whole number of at least 1"),
         ({"evaluations": 4.5}, "evaluations is 4.5"),

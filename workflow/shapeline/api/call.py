@@ -282,8 +282,8 @@ def _parse_methods(
     size = parsed.size(features, parsed.resolve_budget(features, parsed.budgets[-1]), seed)  # before any evaluation
     if given is None and evaluations and size.evaluations > evaluations:
         raise ShapelineError(
-            f"{WHERE}: evaluations is {evaluations} and {parsed.name} always evaluates {size.evaluations} coalitions of "
-            f"{features.d} players; raise it, or leave it out"
+            f"{WHERE}: evaluations is {evaluations} and {parsed.name} always evaluates {size.evaluations} coalitions "
+            f"of {features.d} players; raise it, or leave it out"
         )
     return parsed
 
