@@ -327,7 +327,8 @@ def test_the_plan_and_the_estimates_know_the_most_that_it_spends():
             "remove budget and intermediate_budgets",
         ),
         ({"method": "kernel_shap", "budget": {"eror": 0.1}}, "budget.eror: unknown key. Did you mean 'error'?"),
-        ({"method": "kernel_shap", "budget": {"error": "five"}}, "give a number, or a percentage such as 5%"),
+        ({"method": "kernel_shap", "budget": {"error": "five"}}, "give a number or a percentage above 0, such as 5%"),
+        ({"method": "kernel_shap", "budget": {"error": "0.0%"}}, "give a number or a percentage above 0, such as 5%"),
         ({"method": "kernel_shap", "budget": {"error": -1}}, "budget.error: -1 is not valid; input should be"),
         (
             {"method": "kernel_shap", "budget": {"top": 3, "max_budget": 2}},

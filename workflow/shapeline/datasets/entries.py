@@ -17,10 +17,10 @@ FOLDER = r"^[^:]*/[^:/.]*(\.[^A-Za-z:/.][^:/.]*)*$"  # path/to/folder: a slash, 
 MODEL_FILE = rf"{USER_FILE}|\.(skops|keras|onnx|json|ubj|txt|cbm)$|{FOLDER}"
 TEXT = "text"  # the tokenizer of models that take the texts themselves
 TOKENIZER = rf"{USER_FILE}|{FOLDER}|^{TEXT}$"
-PERCENT = r"^\d+(\.\d+)? ?%$"
+PERCENT = r"^(\d*[1-9]\d*(\.\d+)?|0+\.\d*[1-9]\d*) ?%$"  # above 0
 # Corrections for texts that do not match a pattern.
 PATTERN_HINTS = {
-    PERCENT: "give a number, or a percentage such as 5%",
+    PERCENT: "give a number or a percentage above 0, such as 5%",
     USER_FILE: "write path/to/file.py:function",
     TOKENIZER: "write path/to/file.py:function, path/to/folder of a tokenizer.json, or text (of a model of texts)",
     MODEL_FILE: "name path/to/file.py:function, a .skops, .keras or .onnx file, one of XGBoost (.json, .ubj), LightGBM "
