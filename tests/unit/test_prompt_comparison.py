@@ -78,6 +78,11 @@ def test_recommendation_and_repeats():
     assert 0 <= found.table["coverage"]["gp_shapley"] <= 1
 
 
+def test_errors_of_rounding_are_equal():
+    errors = compare(methods=["kernel_shap", "gp_shapley", "exact"], evaluations=32).values
+    assert (errors.drop(columns="random") == 0).all(axis=None) and errors["random"].all()
+
+
 def test_the_mean_of_tokens_scales_every_measure():
     whole, mean = (compare(value=kind, methods=["exact"]).table for kind in ("sum", "mean"))
     for column in ("deletion", "insertion", "top-3 drop"):

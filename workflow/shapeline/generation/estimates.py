@@ -339,8 +339,9 @@ def _build_reader(method: MethodSettings, design: Design) -> Reader:
 
 
 def compute_rmse(scores: np.ndarray, exact: np.ndarray) -> float:
-    """Return the root mean square error of scores (d,) in nats."""
-    return float(np.sqrt(np.mean((np.asarray(scores) - exact) ** 2)))
+    """Return the root mean square error of scores (d,) in nats, 0 where it is rounding of double precision."""
+    rmse = float(np.sqrt(np.mean((np.asarray(scores) - exact) ** 2)))
+    return rmse if rmse > 1e-9 * np.abs(exact).max() else 0.0
 
 
 def top_k_drop(game: PromptGame, scores: np.ndarray, k: int = 3) -> float:
