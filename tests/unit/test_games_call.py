@@ -473,6 +473,23 @@ def test_a_failure_at_the_ends_is_recorded_and_keeps_its_traceback():
     assert isinstance(raised.value.__cause__, KeyError)
 
 
+class MuteError(RuntimeError):
+    def __str__(self):
+        return self.missing
+
+
+@pytest.mark.parametrize("name", ["identity", "n_players", "player_names", "output_names", "__call__"])
+def test_a_property_or_an_error_without_a_message_that_fails_is_one_line(name):
+    def fail(*_):
+        raise MuteError
+
+    attributes = {"__call__": lambda self, masks: masks[:, 0], name: fail if name == "__call__" else property(fail)}
+    place = "" if name == "__call__" else rf"game\.{name}: "
+    with pytest.raises(ShapelineError, match=rf"{place}MuteError \(test_games_call.py, line \d+\)") as raised:
+        shapeline.shapley_values(type("Game", (), attributes)(), None if name == "n_players" else 3)
+    assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize("settings", [{}, {"batch": 64}, {"on_error": "record"}, {"n_jobs": 2, "batch": 64}])
 def test_calls_that_exceed_the_memory_become_smaller(settings, tmp_path):
     game = table_game(9)

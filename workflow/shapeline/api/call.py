@@ -16,7 +16,7 @@ from shapeline.api.case import CallOptions, build_case
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import GAME, MIN_SECONDS, ONE, is_watched
 from shapeline.attribution.explanation import Explanation as Record
-from shapeline.attribution.game_values import WHERE
+from shapeline.attribution.game_values import WHERE, read_attribute
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, count_processes
 from shapeline.designs.design import check_choice, check_integer, count_evaluations
@@ -312,7 +312,7 @@ def _count_players(game: object, n_players: object, names: object) -> int:
         raise ShapelineError(
             f"{WHERE}: game is {name_type(game)}; give a function from coalitions (K, n_players) to values (K,)"
         )
-    declared = getattr(game, "n_players", None)
+    declared = read_attribute(game, "n_players")
     if n_players is None and declared is None:
         if isinstance(names, str | set | frozenset) or not hasattr(names, "__len__"):
             raise ShapelineError(f"{WHERE}: n_players is missing; give their number, or a list of player_names")
@@ -327,7 +327,7 @@ def _count_players(game: object, n_players: object, names: object) -> int:
 
 def _read_attribute(game: object, name: str) -> object:
     """Return an attribute of a game; None where it is missing or unreadable."""
-    value = getattr(game, name, None)
+    value = read_attribute(game, name)
     return value if hasattr(value, "__iter__") and not callable(value) else None
 
 

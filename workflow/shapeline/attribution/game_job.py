@@ -16,7 +16,7 @@ from shapeline import scores
 from shapeline.attribution import game_values
 from shapeline.attribution.attribution_job import Job, Result
 from shapeline.attribution.explanation import Explanation, build_rows
-from shapeline.attribution.game_values import SLOW_SECONDS, WHERE, ValueRows
+from shapeline.attribution.game_values import SLOW_SECONDS, WHERE, ValueRows, read_attribute
 from shapeline.attribution.row_store import Table, digest, digest_file
 from shapeline.attribution.run import Options, attribute
 from shapeline.attribution.set_game import Evaluation, OutputGame, Values, check_names, check_outputs, hash_masks
@@ -92,16 +92,15 @@ def build_games(source: GameSource, device: str) -> list[NamedGame]:
 
 
 def _find_game(name: str, number: int, game: object) -> NamedGame:
-    n_players = getattr(game, "n_players", None)
+    n_players = read_attribute(game, "n_players")
     if not callable(game) or n_players is None:
         raise ShapelineError(
             f"{WHERE}: it returned {name_type(game)}; return a function from coalitions (K, n_players) to values "
             "(K,) that has n_players, as the classes of shapeline.games have"
         )
     n = check_integer(WHERE, "n_players", n_players, 1)
-    players = check_names("player_names", getattr(game, "player_names", None), n, "player")
-    identity = getattr(game, "identity", None)
-    outputs = getattr(game, "output_names", None)
+    players = check_names("player_names", read_attribute(game, "player_names"), n, "player")
+    identity, outputs = (read_attribute(game, key) for key in ("identity", "output_names"))
     return NamedGame(name, number, game, players, outputs, identity if isinstance(identity, str) else None)
 
 

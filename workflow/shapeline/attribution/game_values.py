@@ -13,13 +13,22 @@ import pyarrow.parquet as pq
 from shapeline import scores
 from shapeline.attribution.row_store import ADDRESS, Table
 from shapeline.designs.design import find_unique_rows
-from shapeline.errors import ShapelineError, first_line
+from shapeline.errors import ShapelineError, describe_exception, first_line
 from shapeline.files import atomic, lock_folder
 
 SLOW_SECONDS = 0.1  # values of evaluations that take longer are written before the next evaluation
 
 SCHEMA = pa.schema([("values", pa.list_(pa.float64())), ("seconds", pa.float64())])
 FILE = pa.schema([("game", pa.int32()), (ADDRESS, pa.string()), *SCHEMA])  # address: a coalition as digits 0 and 1
+
+
+def read_attribute(game: object, name: str) -> object:
+    """Return an attribute of a game, None where it has none. Raises ShapelineError where a property fails."""
+    try:
+        return getattr(game, name, None)
+    except Exception as error:
+        problem = f"{WHERE}: game.{name}: {describe_exception(error)}"
+        raise ShapelineError(f"{problem}; correct this property of the game") from error
 
 
 class ValueRows:

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from shapeline.attribution.game_values import WHERE, ValueFile, ValueRows, allow_difference
+from shapeline.attribution.game_values import WHERE, ValueFile, ValueRows, allow_difference, read_attribute
 from shapeline.attribution.row_store import ADDRESS
 from shapeline.errors import MethodFailure, ShapelineError, describe_exception, format_count, is_out_of_memory
 from shapeline.games.features import Features
@@ -68,7 +68,7 @@ class Values:
             self._known, self._table = self.file.read()
         self._before = self._known
         # An argument `identity` is trusted; the identity of a game says nothing about a file without one.
-        own = how.identity is None or how.identity == getattr(game, "identity", None)
+        own = how.identity is None or how.identity == read_attribute(game, "identity")
         if how.cache and own and not (how.identity and self.file.is_named):
             self._check_cache()
 
