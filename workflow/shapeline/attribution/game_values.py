@@ -27,8 +27,7 @@ def read_attribute(game: object, name: str) -> object:
     try:
         return getattr(game, name, None)
     except Exception as error:
-        problem = f"{WHERE}: game.{name}: {describe_exception(error)}"
-        raise ShapelineError(f"{problem}; correct this property of the game") from error
+        raise ShapelineError(f"{WHERE}: game.{name}: {describe_exception(error)}; correct the property") from error
 
 
 class ValueRows:
