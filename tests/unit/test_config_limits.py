@@ -82,6 +82,16 @@ def test_a_number_or_name_beyond_all_limits_is_one_line(default, path, value, sa
     assert any(said in line for line in found), found
 
 
+def test_a_missing_mirror_is_one_line(default, tmp_path, caplog):
+    for mirror, words in (
+        (f"{tmp_path}/no", [f"data.mirror: there is no folder {tmp_path}/no; correct it, or files are downloaded"]),
+        *((other, []) for other in (str(tmp_path), "https://mirror.example/files", None)),
+    ):
+        caplog.clear()
+        validation.load(put(default, "data", {"mirror": mirror}))
+        assert caplog.messages == words
+
+
 def test_a_seed_of_64_bits_is_taken(default):
     assert validation.load({**default, "seed": 2**64 - 1}).seed == 2**64 - 1
 

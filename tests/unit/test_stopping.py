@@ -340,9 +340,10 @@ def test_the_plan_and_the_estimates_know_the_most_that_it_spends():
 def test_a_mistake_in_it_is_one_clear_line(entry, words):
     with pytest.raises(ShapelineError) as told:
         validation.load(configuration(entry))
-    assert any(
-        words in line and line.startswith("experiments.own.methods.own") for line in str(told.value).splitlines()
-    )
+    lines = str(told.value).splitlines()
+    assert any(words in line and line.startswith("experiments.own.methods.own") for line in lines)
+    assert "budget.error" not in words or len(lines) == 1, lines
+    assert not any("there is no stopping criterion" in line for line in lines)
 
 
 def scored(found, places):

@@ -16,7 +16,7 @@ from shapeline.config.entry_checks import find_missing_frameworks
 from shapeline.config.experiment_checks import find_problems
 from shapeline.config.mistakes import MAX_TEXT_LENGTH, SECTIONS, explain_failure, find_extremes, get_value, name_errors
 from shapeline.config.types import Config
-from shapeline.datasets.sources import find_file
+from shapeline.datasets.sources import expand, find_file, is_address
 from shapeline.errors import ShapelineErrors
 
 # The place of each renamed key (* is any name), its old and its new name.
@@ -188,10 +188,16 @@ def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
     config, mistakes = _parse(raw)
     lines += [f"{'.'.join(map(str, path))}: {text}" for path, text in mistakes.items() if text]
     if config is not None:
-        lines += find_problems(config, names, {path[:2] for path in mistakes})
+        # A section without its mistaken key may lack what it needs, such as `budget` its error target.
+        parents = tuple(f"{'.'.join(map(str, path[:-1]))}: " for path in mistakes if len(path) > 3)
+        found = find_problems(config, names, {path[:2] for path in mistakes})
+        lines += [line for line in found if not line.startswith(parents)]
     if lines := [*dict.fromkeys(lines)]:
         more = [f"... and {len(lines) - MAX_LINES} more mistakes"] if len(lines) > MAX_LINES else []
         raise ShapelineErrors(lines[:MAX_LINES] + more)
+    mirror = config.data.mirror
+    if mirror and not is_address(mirror) and not expand(mirror).is_dir():
+        log.warning(f"data.mirror: there is no folder {expand(mirror)}; correct it, or files are downloaded")
     return settle_prompts(SCALES[config.scale](config))
 
 
