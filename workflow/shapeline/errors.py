@@ -80,7 +80,7 @@ def read_text(error: object) -> str:
     """Return the message of an error; "" where a user's type of errors fails to give one."""
     try:
         return str(error)
-    except Exception:
+    except Exception:  # noqa: BLE001 (a user's type may raise any exception)
         return ""
 
 
