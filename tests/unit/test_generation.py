@@ -295,6 +295,11 @@ def test_means_tokens_and_contrasts(model, cut, exact):
     np.testing.assert_allclose(found.scores, whole.scores - against.scores, atol=1e-4)
     np.testing.assert_allclose(found.tokens.sum(axis=1), found.scores, atol=1e-9)
     assert found.answer_tokens[-1].startswith("-")
+    given = {"target": "It opened in 1931, in spring.", "value": "mean"}
+    pair = [explain(model, cut, **{**given, "target": each}) for each in (given["target"], other)]
+    mean = explain(model, cut, contrast=other, **given)
+    np.testing.assert_allclose(mean.scores, pair[0].scores - pair[1].scores, atol=1e-4)
+    assert mean.unit == "mean log p(answer) - mean log p(other answer), nats"
 
 
 @pytest.mark.parametrize("method", ["gp_shapley", "kernel_shap", "leave_one_out", "sample_shapley", "lime", "random"])

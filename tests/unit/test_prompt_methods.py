@@ -26,7 +26,7 @@ def explain(model, cut, **named):
 
 def value_of(found, kept):
     mask = np.isin(np.arange(len(found)), kept)[None]
-    return float((found.game.values(mask) @ found.game.signs)[0])
+    return float((found.game.values(mask) @ found.game.weights)[0])
 
 
 def test_levels_of_borders_and_cuts():
@@ -73,7 +73,7 @@ def test_h_shap_is_that_of_the_nested_tree(model, cut):
     for leaf_score in ("uniform", "product"):
         found = explain(model, cut, method="h_shap", leaf_score=leaf_score)
         expected = h_shap_tree(
-            lambda masks: game.values(masks) @ game.signs, np.arange(5), [[0, 1], [2, [3, 4]]], leaf_score=leaf_score
+            lambda masks: game.values(masks) @ game.weights, np.arange(5), [[0, 1], [2, [3, 4]]], leaf_score=leaf_score
         )
         np.testing.assert_allclose(found.scores, expected.saliency, atol=1e-12)
         assert found.evaluations == expected.evaluations

@@ -158,8 +158,9 @@ class PromptExplanation(estimates.Estimate):
         """What the scores add up to, in words."""
         if self.value == "function":
             return "value of the function"
-        answer = "answer" if self.contrast is None else "answer) - log p(other answer"
-        return f"{'mean ' * (self.value == 'mean')}log p({answer}), nats"
+        each = f"{'mean ' * (self.value == 'mean')}log p"
+        against = "" if self.contrast is None else f" - {each}(other answer)"
+        return f"{each}(answer){against}, nats"
 
     def _headline(self) -> str:
         against = "" if self.contrast is None else f" against {_shorten(self.contrast, 40)}"
@@ -375,6 +376,9 @@ def _explain(
     build = _build_function_game if not hasattr(call.model, "seq2seq") else _build_model_game
     played, answer = build(call, built, target, contrast)
     value = "function" if callable(call.value) else call.value
+    if value == "mean":  # of each answer over its own tokens
+        counts = [np.sum(played.weights == weight) for weight in played.weights]
+        played.weights = played.weights / counts
     estimate = estimates.estimate(played, method, spent, value, call.seed)
     return PromptExplanation(
         parts=built.parts,

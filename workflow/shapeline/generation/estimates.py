@@ -138,14 +138,15 @@ def _score_tokens(name: str) -> Callable[..., Scores]:
         passes = len(source.answers) * GRADIENT_EVALUATIONS
         if name == "integrated_gradients":
             parameters = {"steps": max(2, evaluations // passes), **parameters}
-        weights = np.diag(game.signs) if by_token else game.signs[None]
+        unit = np.abs(game.weights).max()  # factored out, so that the mean of an answer is exactly that of its sum
+        weights = (np.diag(game.weights) if by_token else game.weights[None]) / unit
         scores = getattr(functions, name)(source, weights, **parameters)
         cost = len(source.answers) if name == "attention_rollout" else passes * parameters.get("steps", 1)
         warning = None
         if name == "integrated_gradients":
             gained = functions.measure_path(source, weights).sum(keepdims=True)
             [warning] = measure_completeness(scores.sum(0, keepdims=True), gained)["warning"]
-        return (scores if by_token else scores[0]), cost, warning
+        return unit * (scores if by_token else scores[0]), cost, warning
 
     return score
 
@@ -154,9 +155,10 @@ def _explain_captum(game: Any, parameters: Mapping, evaluations: int, seed: int,
     if not is_installed("captum"):
         raise ShapelineError(f"{CAPTUM_METHOD}: {describe_missing('captum')}")
     captum_llm = importlib.import_module("shapeline.third_party.captum_methods")  # which imports captum
-    return captum_llm.explain(
+    scores, count = captum_llm.explain(
         _find_model(game, CAPTUM_METHOD), evaluations=evaluations, seed=seed, by_token=by_token, **parameters
     )
+    return scores * game.weights[0], count  # equal weights, of one answer
 
 
 def _find_model(game: Any, name: str) -> Any:
@@ -204,7 +206,7 @@ class Estimate:
 
 
 def estimate(game: PromptGame, method: MethodSettings, evaluations: int, value: str = "sum", seed: int = 0) -> Estimate:
-    """Return the scores of a method. value: one of VALUES; evaluations: ignored if the method has a stopping rule.
+    """Return the scores of a method. value: "token" for scores of tokens; evaluations: without a stopping rule.
 
     seconds: of the method, plus its evaluations at the game's mean rate, so that they do not depend on coalitions that
     the game has evaluated before.
@@ -214,7 +216,7 @@ def estimate(game: PromptGame, method: MethodSettings, evaluations: int, value: 
         _estimate_by_scorer if method.name in SCORERS else _estimate_in_rounds if method.until else _estimate_by_design
     )
     (scores, error, tokens, token_error), count, masks, *warning = read(game, method, evaluations, value, seed)
-    by_token = _compute_values(game, masks.masks, value)
+    by_token = _compute_values(game, masks.masks)
     if value == "token":
         scores = tokens = tokens.T
         error = None if token_error is None else token_error.T
@@ -227,16 +229,15 @@ def estimate(game: PromptGame, method: MethodSettings, evaluations: int, value: 
     return Estimate(method.name, scores, error, tokens, *ends, masks.masks, by_token, count, seconds, *warning)
 
 
-def _compute_values(game: PromptGame, masks: np.ndarray, value: str) -> np.ndarray:
+def _compute_values(game: PromptGame, masks: np.ndarray) -> np.ndarray:
     """Return values (K, T) of the answer's tokens, which sum to the value."""
-    by_token = game.values(masks) * game.signs
-    return by_token / max(np.sum(game.signs > 0), 1) if value == "mean" else by_token
+    return game.values(masks) * game.weights
 
 
 def _estimate_by_design(game: PromptGame, method: MethodSettings, evaluations: int, value: str, seed: int) -> tuple:
     """Return the reader's result, the evaluations and the coalitions of a method that is a design."""
     read, count, masks = _plan(method, game.d, evaluations, seed)
-    by_token = _compute_values(game, masks.masks, value)[:count]
+    by_token = _compute_values(game, masks.masks)[:count]
     return read(by_token.sum(axis=1), by_token.T), count, masks
 
 
@@ -260,9 +261,9 @@ def _estimate_in_rounds(game: PromptGame, method: MethodSettings, _: int, value:
 
     batches = [lambda positions, evaluations=evaluations: select(evaluations) for evaluations in method.rounds(game.d)]
     rounds = Rounds(np.arange(1), batches, method.until, method.method.convergence_rate, method.method.min_rounds)
-    answer = rounds.explain(lambda rows, masks: _compute_values(game, masks[0], value).sum(axis=1)[None])[0]
+    answer = rounds.explain(lambda rows, masks: _compute_values(game, masks[0]).sum(axis=1)[None])[0]
     [(design, masks)] = last
-    by_token = _compute_values(game, masks.masks, value)[: design.evaluations]
+    by_token = _compute_values(game, masks.masks)[: design.evaluations]
     scores, _, tokens, token_error = _build_reader(method, design)(by_token.sum(axis=1), by_token.T)
     result = scores, answer.standard_error[0], tokens, token_error
     return result, design.evaluations, masks, answer.details["warning"][0]
@@ -270,11 +271,9 @@ def _estimate_in_rounds(game: PromptGame, method: MethodSettings, _: int, value:
 
 def _estimate_by_scorer(game: PromptGame, method: MethodSettings, evaluations: int, value: str, seed: int) -> tuple:
     """Return the same for a method that chooses coalitions adaptively, or has none."""
-    name = method.name
-    scores, count, *warning = SCORERS[name](game, method.arguments, evaluations, seed, value == "token")
-    unit = max(np.sum(game.signs > 0), 1) if value == "mean" and name not in ("h_shap", "attention_rollout") else 1
+    scores, count, *warning = SCORERS[method.name](game, method.arguments, evaluations, seed, value == "token")
     ends = merge_designs([], game.d)
-    result = (None, None, scores, None) if value == "token" else (scores / unit, None, None, None)
+    result = (None, None, scores, None) if value == "token" else (scores, None, None, None)
     return result, count, ends, *warning
 
 
@@ -399,14 +398,13 @@ def measure(
     does not know them: 32 fresh ones of `datamodeling` and those of the curves.
     """
     game, scores = explanation.game, explanation.totals
-    unit = 1.0 if explanation.value != "mean" else 1 / max(np.sum(game.signs > 0), 1)
     steps = np.linspace(0, 1, game.d + 1)
     falling = -rank_features(np.asarray(scores)[None], [0], seed)[0]  # equal scores in random order, not the prompt's
     deletion, insertion = (compute_curve(game, falling, kind) for kind in ("deletion", "insertion"))
     result = {
-        "deletion_auc": unit * float(np.trapezoid(deletion - deletion[0], steps)),
-        "insertion_auc": unit * float(np.trapezoid(insertion - insertion[-1], steps)),
-        "top_k_drop": unit * top_k_drop(game, falling, min(3, game.d)),
+        "deletion_auc": float(np.trapezoid(deletion - deletion[0], steps)),
+        "insertion_auc": float(np.trapezoid(insertion - insertion[-1], steps)),
+        "top_k_drop": top_k_drop(game, falling, min(3, game.d)),
         "datamodeling": datamodeling_score(game, scores, 32, seed),
     }
     if exact is not None:

@@ -186,12 +186,12 @@ class Removal:
 
 @dataclass(eq=False)
 class PromptGame:
-    """Values (K, T) of coalitions (K, d), each evaluated once: log-probabilities of the answer's tokens. signs (T,): -1
-    for tokens of a contrasted second answer; seconds: of all evaluations by the source."""
+    """Values (K, T) of coalitions (K, d), each evaluated once: log-probabilities of the answer's tokens. weights (T,):
+    of tokens in the value, negative for a second answer; seconds: of all evaluations by the source."""
 
     prompt: Prompt
     tokens: tuple[str, ...]
-    signs: np.ndarray
+    weights: np.ndarray
     source: Callable[[np.ndarray], np.ndarray]
     known: dict[bytes, np.ndarray] = field(default_factory=dict)
     seconds: float = 0.0
@@ -204,10 +204,10 @@ class PromptGame:
     @property
     def signed_tokens(self) -> list[str]:
         """The tokens, with a minus sign for those of a contrasted answer."""
-        return [token if sign > 0 else f"-{token}" for token, sign in zip(self.tokens, self.signs, strict=True)]
+        return [token if weight > 0 else f"-{token}" for token, weight in zip(self.tokens, self.weights, strict=True)]
 
     def values(self, masks: np.ndarray) -> np.ndarray:
-        """Return the values (K, T) of coalitions (K, d) bool, in nats; signs are not applied."""
+        """Return the values (K, T) of coalitions (K, d) bool, in nats; weights are not applied."""
         keys = [mask.tobytes() for mask in masks]
         new = {key: mask for key, mask in zip(keys, masks, strict=True) if key not in self.known}
         if new:
@@ -220,7 +220,7 @@ class PromptGame:
 
     def totals(self, masks: np.ndarray) -> np.ndarray:
         """Return the values (K,) of the answer, those of a contrasted one subtracted."""
-        return self.values(masks) @ self.signs
+        return self.values(masks) @ self.weights
 
     def _check(self, values: np.ndarray, masks: np.ndarray) -> None:
         """Raise ShapelineError for a value that is NaN or minus infinity, or for another number of tokens."""
