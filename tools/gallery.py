@@ -53,9 +53,9 @@ HEAD = """# Gallery
 
 <!-- Made by `python -m tools.gallery FOLDER...`, of folders with pages (results/reports); do not edit. -->
 
-Finished runs with cost and recommended method; those with means against cost have a figure below. `snakemake RUN
---cores 8` computes one, with `--configfile FILE` where the table names a file. Seconds are of the methods alone.
-"100 of 200" instances: a second file set `experiments: {RUN: {instances: {count: 100}}}`.
+Finished runs with cost and recommended method; figures show means beside each method's evaluations per instance.
+`snakemake RUN --cores 8` computes a run, with `--configfile FILE` where the table names a file. Seconds are of the
+methods alone. "100 of 200" instances: a second file set `experiments: {RUN: {instances: {count: 100}}}`.
 [claims.csv](images/claims.csv) has every [claim of the papers](papers.md) that a run decides.
 
 """
