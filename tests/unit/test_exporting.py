@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from unittest.mock import Mock
@@ -70,6 +71,13 @@ def test_the_command_of_the_documentation_lists_what_it_writes(exported):
     written = list(folder.iterdir())
     assert said == f"Wrote {len(written)} files to {folder}\n"
     assert {".svg", ".png", ".csv", ".tex"} == {file.suffix for file in written}
+
+
+def test_a_name_of_a_file_ends_with_a_word():
+    title = "Deletion curve (log-odds) of the mean over all instances of each method against random attribution"
+    name = rendering.name_file(f"{title}!")
+    assert 70 < len(name) <= 80 and "_".join(re.findall(r"\w+", title.lower())).startswith(f"{name}_")
+    assert rendering.name_file("A " * 40) == "_".join("a" * 40) and rendering.name_file("b" * 99) == "b" * 80
 
 
 def test_a_table_is_escaped_for_latex(tmp_path):

@@ -60,7 +60,7 @@ def _build_writer(folder: Path, written: dict[str, list[Path]], headings: list[s
     def write(shown: Figure | pd.DataFrame, title: str, numbers: pd.DataFrame | None = None) -> None:
         kind = "figures" if isinstance(shown, Figure) else "tables"
         count = 1 + len({file.stem for file in written[kind]})
-        path = folder / f"{kind[:-1]}_{count:02d}_{rendering.name_file(title or headings[-1], 50) or 'untitled'}"
+        path = folder / f"{kind[:-1]}_{count:02d}_{rendering.name_file(title or headings[-1]) or 'untitled'}"
         if kind == "tables":
             written[kind] += write_table(shown, path, title)
             return

@@ -213,7 +213,7 @@ def _list_parts(text: str) -> Iterator[tuple[str, bytes, str | None]]:
     """Yield the file name of every image of a page, its content, and its numbers as CSV."""
     for number, image in enumerate(re.finditer(IMAGE, text, re.S), 1):
         described, *pixels = image.groups()
-        name = name_file(markup.unescape(described or pixels[0]), 60)
+        name = name_file(markup.unescape(described or pixels[0]))
         if described is None:
             yield f"{number:02d}_{name}.png", base64.b64decode(pixels[1]), None
             continue
@@ -221,9 +221,10 @@ def _list_parts(text: str) -> Iterator[tuple[str, bytes, str | None]]:
         yield f"{number:02d}_{name}.svg", image[0].encode(), markup.unescape(numbers[1]) if numbers else None
 
 
-def name_file(title: str, longest: int) -> str:
-    """Return a title as the name of a file, without its suffix."""
-    return re.sub(r"[^a-z0-9]+", "_", title.lower())[:longest].strip("_")
+def name_file(title: str) -> str:
+    """Return the whole words of a title that fit into 80 characters as the name of a file, without its suffix."""
+    name = re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_")
+    return name if len(name) <= 80 else name[:81].rpartition("_")[0] or name[:80]
 
 
 def write(path: Path, text: str) -> None:
