@@ -567,6 +567,14 @@ def test_a_mistake_is_one_line_before_any_job(example, path, value, said):
     assert said in str(failure.value), str(failure.value)
 
 
+def test_a_table_with_a_size_has_one_mistake(example):
+    raw = copy.deepcopy(example)
+    builders.put(raw, "datasets.loans.size", [8, 8])
+    with pytest.raises(ShapelineError, match="'size': source 'table_file' does not take it; remove the key") as failure:
+        validation.load(raw)
+    assert "\n" not in str(failure.value)
+
+
 def test_a_keras_file_of_texts_is_pointed_to_a_function(example):
     raw = copy.deepcopy(example)
     raw["datasets"]["remarks"]["tokenizer"] = "text"

@@ -236,7 +236,7 @@ def find_columns(dataset: Dataset) -> tuple[str, ...] | None:
 
 def input_shape(entry: Source, dataset: Dataset) -> tuple[int, ...] | None:
     """Return the shape of one input of a dataset entry; None if only the images themselves tell."""
-    if dataset.size:
+    if dataset.size and entry.kind == "image":
         return (1 if dataset.color == "grey" else 3, *dataset.size)
     return entry.input_shape or None
 
