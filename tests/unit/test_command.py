@@ -602,6 +602,7 @@ def test_what_a_model_folder_does_not_fit_is_one_line(tmp_path, with_transformer
     refused("model of texts, with no data beside it; say which", model)
     refused("takes texts, and .* holds columns of", made(tmp_path, "classes"), None, str(model))
     refused("takes texts, and .* holds images", made(tmp_path, "pictures"), None, str(model))
+    refused("--target: the classes of images in .* are its folders; leave", made(tmp_path, "pictures"), "x")
     texts = made(tmp_path, "texts")
     refused(r"more than one that could be its data \(classes.csv, texts.csv\)", model)
     refused("names another", model, None, "a.skops")

@@ -178,6 +178,8 @@ def build_configuration(
     if model:
         parse(types.Model, {"source": model}, "--model: {key}")
     if path.is_dir():
+        if target is not None:
+            raise ShapelineError(f"--target: the classes of images in {path} are its folders; leave --target out")
         return _configure_images(path, model, trained, keys)
     if path.suffix in (".skops", ".keras", ".ubj", ".cbm"):
         raise ShapelineError(f"{path}: it is a model; name its data too: shapeline init DATA --model {path}")
