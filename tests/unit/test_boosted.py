@@ -95,8 +95,8 @@ def test_a_frame_from_python(package):
 @pytest.mark.parametrize(
     ("package", "settings", "labels", "value", "said"),
     [
-        ("xgboost", {}, BINARY, "probability", "add up to its margin, not to probability; set value: margin"),
-        ("lightgbm", {}, BINARY, "log_odds", "before log_odds is taken, and no sum is left; set value: margin"),
+        ("xgboost", {}, BINARY, "probability", "add up to its margin, not to probability; set value to 'margin'"),
+        ("lightgbm", {}, BINARY, "log_odds", "before log_odds is taken, and no sum is left; set value to 'margin'"),
         ("catboost", {}, LABELS, "margin", "add up to its centred_logit, not to margin"),
         ("xgboost", {"booster": "gblinear"}, BINARY, "margin", "XGBoost's gblinear is not a sum of trees"),
         ("lightgbm", {"zero_as_missing": True}, BINARY, "margin", "takes 0 for missing"),

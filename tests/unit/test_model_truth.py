@@ -159,7 +159,7 @@ FILL = FunctionTransformer(fill)
             *CASES["boosted"][:3],
             "log_odds",
             2,
-            "with 2 reference rows the probability is averaged .* set value: margin, give a ref",
+            "with 2 reference rows the probability is averaged .* set value to 'margin', give a ref",
         ),
         (CASES["boosted"][0], LABELS, "tree_shap", "log_odds", 1, "add up to its centred_logit, not to log_odds"),
         (CASES["boosted"][0], LABELS, "tree_shap", "probability", 1, "add up to its centred_logit, not to pro"),

@@ -422,11 +422,11 @@ def refuse_unless_additive(where: str, game: Game, additive: str, estimator: Any
         if additive == "margin" and game.value == "log_odds":
             raise reject(
                 f"{where}: with {rows} reference rows the probability is averaged before log_odds is taken, and no sum "
-                f"is left; set value: margin, give a reference of one row, or {ALTERNATIVES}"
+                f"is left; set value to 'margin', give a reference of one row, or {ALTERNATIVES}"
             )
         raise reject(
             f"{where}: the parts of {name_type(estimator)} add up to its {additive}, not to {game.value}; "
-            f"set value: {additive}, or {ALTERNATIVES}"
+            f"set value to '{additive}', or {ALTERNATIVES}"
         )
 
 
