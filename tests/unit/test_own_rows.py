@@ -832,6 +832,15 @@ def test_errors_of_a_model_are_one_line():
     with pytest.raises(ShapelineError, match="model 'picky' fails on 12 rows: of these rows"):
         shapeline.explain(picky, frame[:1], "shapley", background=frame[:3])
 
+    def small(rows):
+        assert len(rows) <= 3
+        return rows.mean(axis=1)
+
+    words = "model 'small' fails on {0} rows: .*, and works on {1} of them; evaluate at most {1} rows at a"
+    for n, place in ((3, (12, 3)), (5, (5, 3))):  # the masked rows, and the background
+        with pytest.raises(ShapelineError, match=words.format(*place)):
+            shapeline.explain(small, frame.to_numpy()[:1], "shapley", background=frame.to_numpy()[:n])
+
     def busy(rows):
         if len(rows) > 3:
             raise TimeoutError("the server is busy")

@@ -14,7 +14,7 @@ from shapeline.errors import ShapelineError, first_line, format_count, nearest
 from shapeline.memory import is_out_of_memory
 from shapeline.metrics.provenance import TOLERANCE
 from shapeline.models.adapters import find_classes, find_columns, find_owner, takes_image
-from shapeline.models.classifier import Classifier, ModelFailure, check_independent, detach
+from shapeline.models.classifier import Classifier, ModelFailure, TooManyRows, check_independent, detach
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +134,8 @@ def query_outputs(
         predictions = ask(inputs)
         few = min(REPEATED_ROWS, max(2, -(-len(inputs) // 2)))
         twice = [ask(inputs[:few]) for _ in range(2)]
+    except TooManyRows:
+        raise
     except ModelFailure as error:
         if not _fails(ask, inputs):
             raise ShapelineError(

@@ -192,6 +192,10 @@ class ModelFailure(ShapelineError):
     """The error of a function in one line."""
 
 
+class TooManyRows(ModelFailure):
+    """The error of a function that works on fewer of the rows."""
+
+
 ANY_ROW = "give a model that takes any masked row, a row of the baseline with cells of an input"
 
 
@@ -207,7 +211,30 @@ def call(function: Callable[[Any], Any], inputs: Any, name: str, what: str = "ro
         reason = first_line(error)
         reason = f"there is no {reason}" if isinstance(error, KeyError) else reason
         remedy = "repeat failed calls within the model" if isinstance(error, OSError) and not error.filename else remedy
+        if remedy is ANY_ROW and (accepted := _find_accepted_rows(function, inputs)):
+            raise TooManyRows(
+                f"model '{name}' fails on {format_count(len(inputs), what)}: {reason}, and works on {accepted:,} of "
+                f"them; evaluate at most {format_count(accepted, what)} at a time within the model"
+            ) from error
         raise ModelFailure(f"model '{name}' fails on {format_count(len(inputs), what)}: {reason}; {remedy}") from error
+
+
+def _find_accepted_rows(function: Callable[[Any], Any], inputs: Any) -> int:
+    """Return a number of rows that a function takes, which fails on all of them at once; 0 where single rows fail."""
+
+    def accepts(part: np.ndarray) -> bool:
+        try:
+            function(part.copy())
+        except Exception:  # noqa: BLE001 (a model may raise any exception)
+            return False
+        return True
+
+    rows = len(inputs) if isinstance(inputs, np.ndarray) else 1
+    while rows > 1:
+        failing, rows = rows, (rows + 1) // 2
+        if accepts(inputs[:rows]):
+            return rows if accepts(inputs[failing - rows : failing]) else 0
+    return 0
 
 
 def _call_for_numbers(function: Callable, inputs: np.ndarray, name: str) -> tuple[np.ndarray, str]:
