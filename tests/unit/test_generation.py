@@ -678,6 +678,13 @@ def test_the_example_of_the_documentation_runs(root, tmp_path, monkeypatch, mode
     assert names["e"].evaluations == 32 and len(names["e"]) == 8
 
 
+def test_abbreviations_may_begin_a_sentence():
+    text = "It is No. 5. Dr. Cole left!\nFig. 2 shows it. Is it? No. Mara left."
+    spans = split_text(text, "sentence", "here")
+    expected = ["It is No. 5.", "Dr. Cole left!", "Fig. 2 shows it.", "Is it?", "No.", "Mara left."]
+    assert [text[start:end] for start, end in spans] == expected
+
+
 TEXT = 'Dr. A. B. Cole came, e.g. at 3.5 p.m. He left! "Why?" she asked. Это так. 天気です。はい。\n\nEnd: no stop'
 
 

@@ -22,7 +22,7 @@ LINE = re.compile(r"\S(?:.*\S)?")
 # Ends of sentences: punctuation, optional closing quotes, then white space; East Asian full stops need no space.
 END = re.compile(r"""(?:[.!?…]+["'”’»)\]]*(?=\s)|[。！？]+["'”’»」』）]*)\s*""")
 ABBREVIATION = re.compile(
-    r"""(?:^|[\s("'“‘])(?:[A-Z]|(?:[A-Za-z]\.)+[A-Za-z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|cf|al|Fig|No|Nos|Vol|pp?|ca|approx|Inc|Ltd|Co)\.$"""
+    r"""(?<![^\s("'“‘])(?:[A-Z]|(?:[A-Za-z]\.)+[A-Za-z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|cf|al|Fig|(?<![.!?…]\s)Nos?|Vol|pp?|ca|approx|Inc|Ltd|Co)\.$"""
 )
 
 
