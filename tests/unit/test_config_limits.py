@@ -83,8 +83,9 @@ def test_a_number_or_name_beyond_all_limits_is_one_line(default, path, value, sa
 
 
 def test_a_missing_mirror_is_one_line(default, tmp_path, caplog):
+    missing = f"data.mirror: there is no folder {tmp_path}/no; files are downloaded from their official addresses"
     for mirror, words in (
-        (f"{tmp_path}/no", [f"data.mirror: there is no folder {tmp_path}/no; correct it, or files are downloaded"]),
+        (f"{tmp_path}/no", [missing]),
         *((other, []) for other in (str(tmp_path), "https://mirror.example/files", None)),
     ):
         caplog.clear()

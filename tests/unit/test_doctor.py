@@ -169,13 +169,6 @@ def test_run_if_here_uses_available_data_and_the_doctor_names_the_missing(place,
         validation.load(paper)
 
 
-def test_a_missing_mirror_is_reported(place, paper):
-    paper |= {"run": ["mnist38"], "data": {"mirror": "mirror"}}
-    text, problems = told(paper)
-    assert "data.mirror: folder mirror not found; files are downloaded from their official addresses" in text
-    assert problems == []
-
-
 def test_a_disk_too_small_and_a_folder_that_cannot_be_written(place, paper, monkeypatch):
     paper["run"] = ["yahoo"]
     assert told(paper)[1] == []

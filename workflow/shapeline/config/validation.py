@@ -197,7 +197,8 @@ def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
         raise ShapelineErrors(lines[:MAX_LINES] + more)
     mirror = config.data.mirror
     if mirror and not is_address(mirror) and not expand(mirror).is_dir():
-        log.warning(f"data.mirror: there is no folder {expand(mirror)}; correct it, or files are downloaded")
+        instead = "" if config.data.offline else "; files are downloaded from their official addresses"
+        log.warning(f"data.mirror: there is no folder {expand(mirror)}{instead}")
     return settle_prompts(SCALES[config.scale](config))
 
 

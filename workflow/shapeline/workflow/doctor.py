@@ -111,10 +111,7 @@ def report_devices(config: Config) -> Iterator[tuple[str, str]]:
 
 def report_data(config: Config) -> Iterator[tuple[str, str]]:
     """Report the datasets of the run: prepared, read from a path, or which files exist and which are missing."""
-    reported, mirror = set(), config.data.mirror
-    if mirror and not sources.is_address(mirror) and not sources.expand(mirror).is_dir():
-        instead = "" if config.data.offline else "; files are downloaded from their official addresses"
-        yield f"data.mirror: folder {mirror} not found{instead}", ""
+    reported = set()
     for name in config.run:
         for dataset in runs.list_datasets(config, name):
             if dataset not in reported:
