@@ -678,10 +678,11 @@ def test_the_example_of_the_documentation_runs(root, tmp_path, monkeypatch, mode
     assert names["e"].evaluations == 32 and len(names["e"]) == 8
 
 
-def test_abbreviations_may_begin_a_sentence():
-    text = "It is No. 5. Dr. Cole left!\nFig. 2 shows it. Is it? No. Mara left."
+def test_abbreviations_and_numbers_may_begin_a_sentence():
+    text = "It is No. 5. Dr. Cole left!\nFig. 2 shows it. Is it? No. Mara left.\n  1. She is 7. 8. No"
     spans = split_text(text, "sentence", "here")
     expected = ["It is No. 5.", "Dr. Cole left!", "Fig. 2 shows it.", "Is it?", "No.", "Mara left."]
+    expected += ["1. She is 7.", "8.", "No"]
     assert [text[start:end] for start, end in spans] == expected
 
 

@@ -24,6 +24,7 @@ END = re.compile(r"""(?:[.!?…]+["'”’»)\]]*(?=\s)|[。！？]+["'”’»�
 ABBREVIATION = re.compile(
     r"""(?<![^\s("'“‘])(?:[A-Z]|(?:[A-Za-z]\.)+[A-Za-z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|cf|al|Fig|(?<![.!?…]\s)Nos?|Vol|pp?|ca|approx|Inc|Ltd|Co)\.$"""
 )
+NUMBER = re.compile(r"\d{1,3}\.")  # of a list, at the beginning of a line
 
 
 def split_text(text: str, features: object, where: str) -> list[Span]:
@@ -38,13 +39,13 @@ def split_text(text: str, features: object, where: str) -> list[Span]:
 
 
 def _split_sentences(text: str) -> list[Span]:
-    """Return the sentences' spans; a line break ends a sentence, an abbreviation or an initial does not."""
+    """Return the sentences' spans; a line break ends a sentence, an abbreviation or a list number does not."""
     spans = []
     for line in LINE.finditer(text):
         start = line.start()
         for end in END.finditer(text, line.start(), line.end()):
             stop = end.start() + len(end.group().rstrip())
-            if not ABBREVIATION.search(text, start, stop):
+            if not ABBREVIATION.search(text, start, stop) and not NUMBER.fullmatch(text, line.start(), stop):
                 spans.append((start, stop))
                 start = end.end()
         if start < line.end():
