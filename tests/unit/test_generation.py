@@ -1,6 +1,7 @@
 """Explanations of generated answers: values by an independent loop over single prompts, and bad input in one line."""
 
 import copy
+import dataclasses
 import itertools
 import re
 
@@ -676,6 +677,12 @@ def test_the_example_of_the_documentation_runs(root, tmp_path, monkeypatch, mode
     names = {}
     exec(compile(code, "language_models.md", "exec"), names)
     assert names["e"].evaluations == 32 and len(names["e"]) == 8
+
+
+def test_rounding_errors_are_printed_as_zero():
+    found = shapeline.explain_generation(lambda texts: [0.0] * len(texts), "a b", features="word")
+    shown = repr(dataclasses.replace(found, scores=np.array([1.0, -1e-16])))
+    assert "+0 " in shown and "e-16" not in shown
 
 
 def test_abbreviations_and_numbers_may_begin_a_sentence():

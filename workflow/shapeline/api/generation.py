@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from shapeline.api import drawing
+from shapeline.api import drawing, formatting
 from shapeline.api.choice import AUTO, check_entry, check_spending, choose_method, is_auto, parse_stopping_rule
 from shapeline.api.explanation import LEVEL
 from shapeline.designs.design import check_choice, check_integer, count_evaluations
@@ -127,10 +127,11 @@ class PromptExplanation(estimates.Estimate):
         if self.contrast is not None:
             lines.append(f"against: {_shorten(self.contrast, 100)}")
         lines.append(f"{self.unit}: {self.value_full:.4g} with all parts, {self.value_empty:.4g} without")
-        half, order = self.half_widths, np.argsort(-np.abs(self.totals), kind="stable")
+        half, scores = self.half_widths, formatting.round_noise(self.totals)
+        order = np.argsort(-np.abs(scores), kind="stable")
         for index in order[:ROWS]:
             within = "" if half is None or not half[index] else f" ± {half[index]:.2g}"
-            lines.append(f"  {f'{self.totals[index]:+.4g}{within}':<18}  {_shorten(self.parts[index])}")
+            lines.append(f"  {f'{scores[index]:+.4g}{within}':<18}  {_shorten(self.parts[index])}")
         if len(order) > ROWS:
             lines.append(f"  and {len(order) - ROWS} parts with smaller scores")
         return "\n".join(lines)
