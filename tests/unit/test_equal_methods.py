@@ -17,7 +17,7 @@ from shapeline.attribution.sampling import assign_samples
 from shapeline.statistics import paired
 from shapeline.statistics.recommendation import FINAL_LEVEL, MARGIN
 from tests.unit import value_tables
-from tests.unit.value_tables import DRAWS, GAMES, INSTANCES, METHODS
+from tests.unit.value_tables import GAMES, INSTANCES, METHODS, SAMPLES
 
 TRIALS = 4000
 SIZES = (20, 60, 100)
@@ -38,8 +38,8 @@ def sampled(game: str, first: str, second: str, n: int, trials: int = TRIALS) ->
     """Return errors (trials, n) of independent samples of each method for sampled instances, and of zero scores."""
     random = random_of(game, first, second, n)
     instance = random.integers(0, INSTANCES, (trials, n))
-    sample = random.integers(0, DRAWS, (trials, n))
-    other = (sample + random.integers(1, DRAWS, (trials, n))) % DRAWS
+    sample = random.integers(0, SAMPLES, (trials, n))
+    other = (sample + random.integers(1, SAMPLES, (trials, n))) % SAMPLES
     a, b = value_tables.pool(game, first)[instance, sample], value_tables.pool(game, second)[instance, other]
     return a, b, value_tables.errors_of_nothing(game)[instance]
 
@@ -167,8 +167,8 @@ def shared(game: str, method: str, n: int) -> np.ndarray:
     """Return differences (trials, n) of two samples that all instances share."""
     random = random_of(game, method, n, 1)
     instance = random.integers(0, INSTANCES, (TRIALS, n))
-    sample = random.integers(0, DRAWS, (TRIALS, 1))
-    other = (sample + random.integers(1, DRAWS, (TRIALS, 1))) % DRAWS
+    sample = random.integers(0, SAMPLES, (TRIALS, 1))
+    other = (sample + random.integers(1, SAMPLES, (TRIALS, 1))) % SAMPLES
     errors = value_tables.shared_pool(game, method)
     return errors[instance, sample] - errors[instance, other]
 

@@ -117,7 +117,7 @@ def test_a_missing_class_or_part_is_named(tmp_path, missing):
 
 
 def test_a_face_of_another_size_is_refused_and_a_zip_is_read(tmp_path):
-    faces = files.fer() | {"train/sad/Training_11.png": files.picture(1, (48, 50), "PNG")}
+    faces = files.fer() | {"train/sad/Training_11.png": files.image(1, (48, 50), "PNG")}
     message = refused(tmp_path, "fer", text_files.write_folder(tmp_path / "faces", faces))
     assert "train/sad/Training_11.png has 48x50 pixels, expected 48x48" in message
     with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:

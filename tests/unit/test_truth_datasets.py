@@ -617,7 +617,7 @@ def test_real_boxes_of_lights(real_data, tmp_path):
     rows = real_data("lisa", "frameAnnotationsBOX.csv").read_bytes()
     frames = sorted({line.split(b";")[0].decode().split("/")[1] for line in rows.splitlines()[1:]})
     content = files.lisa({"dayClip1": files.FRAMES["dayClip1"]}, sides=(960, 1280))
-    one = files.picture((960, 1280), [], "JPEG")
+    one = files.image((960, 1280), [], "JPEG")
     content["Annotations/Annotations/daySequence1/frameAnnotationsBOX.csv"] = rows
     shown = frames[:20] + frames[-20:]
     content |= {f"daySequence1/daySequence1/frames/{name}": one for name in shown}

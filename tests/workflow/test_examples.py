@@ -124,4 +124,4 @@ def test_a_method_that_does_not_support_the_model_fails_alone(example):
         rows = scores.read(checkout.path / f"results/digits_onnx/scores/{entry}")
         assert (rows["status"] == "unsupported model").all() and rows["error"].str.contains(said).all()
     page = page_of(checkout, "digits_onnx", "kernel_shap", "occlusion")
-    assert page.count("12 unsupported model") == 2 and "has no convolution" in page and "grad_cam: grad" not in page
+    assert page.count("unsupported model in 12") == 2 and "has no convolution" in page and "grad_cam: grad" not in page

@@ -76,7 +76,7 @@ class ShapelineError(Exception):
         return self if self.instance is None else ShapelineError(str(self.at(ids)))
 
 
-def read_text(error: object) -> str:
+def describe_error(error: object) -> str:
     """Return the message of an error; "" where a user's type of errors fails to give one."""
     try:
         return str(error)
@@ -86,7 +86,7 @@ def read_text(error: object) -> str:
 
 def first_line(error: object) -> str:
     """Return the first line of an error's message, of an error that later lines quote its own, or its type's name."""
-    text = read_text(error)
+    text = describe_error(error)
     lines = [re.sub(r"\x1b\[\d*m", "", line).strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith(PREFACES):
         raised = [line.partition(": ")[2] for line in lines if re.match(r"\w*(Error|Exception): ", line)]
@@ -101,14 +101,14 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether numpy, torch or TensorFlow ran out of memory; torch on the CPU has no type for this error."""
     if isinstance(error, MemoryError) or type(error).__name__ in MEMORY_ERRORS:
         return True
-    return isinstance(error, RuntimeError) and any(words in read_text(error) for words in MEMORY_TEXTS)
+    return isinstance(error, RuntimeError) and any(words in describe_error(error) for words in MEMORY_TEXTS)
 
 
 def describe_exception(error: BaseException) -> str:
     """Return the type and the first line of an exception of a user's code, and the line of the file that raised it."""
     if isinstance(error, ShapelineError):
         return first_line(error)
-    text = f"{type(error).__name__}: {first_line(error)}" if read_text(error).strip() else type(error).__name__
+    text = f"{type(error).__name__}: {first_line(error)}" if describe_error(error).strip() else type(error).__name__
     installed = (os.path.dirname(os.__file__), os.path.dirname(__file__))
     places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [place for place in places if "site-packages" not in place[0] and not place[0].startswith(installed)]
