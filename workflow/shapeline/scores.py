@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -192,6 +193,11 @@ def select_succeeded(rows: pd.DataFrame) -> pd.DataFrame:
 def matrix(rows: pd.DataFrame, column: str = "scores") -> np.ndarray:
     """Return the scores, or another column of arrays, of successful rows, (rows, d) float64."""
     return np.stack(rows[column].to_list()).astype(float) if len(rows) else np.zeros((0, 0))
+
+
+def count_top(share: float, d: int) -> int:
+    """Return how many of d features a share of them is, rounded up, at least 1; 0.14 of 50 are 7, for all digits."""
+    return max(1, math.ceil(round(share * d, 9)))
 
 
 def rank_features(values: np.ndarray, instances: np.ndarray, seed: int) -> np.ndarray:

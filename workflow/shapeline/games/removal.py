@@ -27,15 +27,12 @@ class _Removal:
             kind = f"of shape {background.shape}" if hasattr(background, "shape") else type(background).__name__
             raise ShapelineError(f"{where}: background is {kind}; give rows with {rows.shape[1]} columns")
         check_columns(where, rows, background, "background")
+        given = tables = {"X": rows, "background": background}
         if hasattr(rows, "iloc") or hasattr(background, "iloc"):  # without names the model cannot check orders
-            tables = {"X": rows, "background": background}
             typed = sorted(tables, key=lambda name: not hasattr(tables[name], "iloc"))
-            names = tables[typed[0]].columns
-            tables = {name: _build_frame(tables[name], names) for name in typed}
-            given, tables = dict(tables), unify_types(where, tables)
-            rows, background = tables["X"], tables["background"]
-        else:
-            given = {"X": rows, "background": background}
+            given = {name: _build_frame(tables[name], tables[typed[0]].columns) for name in typed}
+            tables = unify_types(where, dict(given))
+        rows, background = tables["X"], tables["background"]
         self.where, self.given, self.rows, self.background = where, given, rows, background
         n_rows, n_background = rows.shape[0], background.shape[0]
         self.kept = select_rows(rows, np.repeat(np.arange(n_rows), n_background))
@@ -62,9 +59,8 @@ class _Removal:
             rows = self.given[name]
             alone = predict(select_rows(rows, np.arange(-(-rows.shape[0] // 2))))
             among = predict(self.mask(np.full(self.n_players, keep)))[::step][: len(alone)]
-            differs = is_apart(among, alone, np.inf)
-            if differs.any():
-                index = tuple(np.argwhere(differs)[0])
+            if len(apart := np.argwhere(is_apart(among, alone, np.inf))):
+                index = tuple(apart[0])
                 raise ShapelineError(
                     f"{self.where}: the model gives {alone[index]:.6g} for row {index[0]} (from 0) of {name} and "
                     f"{among[index]:.6g} for it among masked rows; give X and background of the same types, and a "

@@ -48,7 +48,7 @@ def _pad_rows(joined: pd.DataFrame, top: float, seed: int, scale_free: bool) -> 
         joined = joined.assign(scores=list(match_scale(scores.matrix(joined), scores.matrix(joined, "scores_true"))))
     last = scores.final(joined)
     estimated, exact = scores.matrix(last), scores.matrix(last, "scores_true")
-    k = max(1, int(np.ceil(round(top * estimated.shape[1], 9))))  # 0.07 of 100 features are 7
+    k = scores.count_top(top, estimated.shape[1])
     instances = last["instance"].to_numpy()
     chosen = scores.rank_features(estimated, instances, seed) < k
     exact_top = scores.rank_features(exact, instances, seed_of(seed, "truth")) < k

@@ -314,10 +314,8 @@ def measure_card(classifier: Classifier, dataset: Dataset) -> dict[str, Any]:
 
 def _check_rows(classifier: Classifier, inputs: np.ndarray) -> None:
     """Raise ShapelineError for a function whose outputs depend on the other rows of a call."""
-
-    def query(rows: np.ndarray) -> np.ndarray:
-        return classifier.predict(rows) if classifier.task == "regression" else np.exp(classifier.log_probs(rows))
-
+    regression = classifier.task == "regression"
+    query = classifier.predict if regression else lambda rows: np.exp(classifier.log_probs(rows))
     check_independent(classifier, query(inputs[:MANY_ROWS]), query(inputs[:FEW_ROWS]), "dataset")
 
 

@@ -355,9 +355,8 @@ def check_independent(model: Classifier, outputs: np.ndarray, few: np.ndarray, w
     """Raise ShapelineError for a model whose outputs of the first few rows differ from those among all rows."""
     among = outputs[: len(few)]
     scale = np.abs(outputs).max(initial=0) / 10 if model.framework == "function" else 1 + np.abs(among)
-    differs = np.abs(few - among) > BATCH_TOLERANCE * scale
-    if differs.any():
-        index = tuple(np.argwhere(differs)[0])
+    if len(apart := np.argwhere(np.abs(few - among) > BATCH_TOLERANCE * scale)):
+        index = tuple(apart[0])
         raise ShapelineError(
             f"model '{model.architecture}': it gives {among[index]:.6g} for row {index[0]} (from 0) of the {what} "
             f"among all {len(outputs)}, and {few[index]:.6g} among {len(few)}; give a model that answers row by row, "

@@ -11,6 +11,7 @@ from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
 from shapeline.report.formatting import format_evaluations, format_lists, interval, merge_values, number, plain, share
+from shapeline.scores import count_top
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import intervals
 from shapeline.versions import find_differences
@@ -74,7 +75,7 @@ def _describe_health(results: experiment.Results, entry: str, frame: pd.DataFram
 def ties(values: np.ndarray, cut: float = TOP) -> np.ndarray:
     """Return whether the k-th and next largest signed score of rows (rows, d) are equal, k = ⌈cut · d⌉."""
     d = values.shape[1]
-    k = max(1, math.ceil(round(cut * d, 9)))
+    k = count_top(cut, d)
     if k >= d:
         return np.zeros(len(values), bool)
     ordered = -np.sort(-values, axis=1)

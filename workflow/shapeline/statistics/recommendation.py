@@ -88,7 +88,7 @@ class Recommendation:
             ends = f"by {_format(following['low'])} to {_format(following['high'])}{unit} (simultaneous 95 % CI)"
             return f"every other method{among} is significantly worse; the next is {following.name}, {ends}"
         if self.outcome == "undecided":
-            range_text = f"The {_name_margin(self, unit)}".replace("margin", "margin is", 1)
+            range_text = f"The margin is {_describe_margin(self, unit)}"
             if self.safe:
                 range_text = f"{self.entry} can be used: {_state_bound(self, unit, among)}"
             return f"{_describe_further_instances(self)}. {range_text}"
@@ -283,24 +283,24 @@ def _count_further(advice: Recommendation, compared: _Compared, pairs: list[tupl
 def _state_bound(advice: Recommendation, unit: str, among: str) -> str:
     """Return the bound of the chosen method's difference to the best."""
     behind = advice.bounds["high"][advice.entry]
-    best = f"the best method{among}"
+    margin = f"margin {_describe_margin(advice, unit)}"
     if not behind > 0:
-        return f"no other method{among} is better (upper simultaneous 95 % bound 0{unit}; {_name_margin(advice, unit)})"
-    reason = f"non-inferior to {best}, at most {_format(behind)}{unit} worse"
+        return f"no other method{among} is better (upper simultaneous 95 % bound 0{unit}; {margin})"
+    reason = f"non-inferior to the best method{among}, at most {_format(behind)}{unit} worse"
     if advice.entry == advice.bounds.index[0]:
         reason = f"it has the best mean{among}, and no other method is better by more than {_format(behind)}{unit}"
-    return f"{reason} (upper simultaneous 95 % bound; {_name_margin(advice, unit)})"
+    return f"{reason} (upper simultaneous 95 % bound; {margin})"
 
 
 def _format(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _name_margin(advice: Recommendation, unit: str) -> str:
+def _describe_margin(advice: Recommendation, unit: str) -> str:
     """Return the margin and the range of which it is a share."""
     end = "random attribution" if advice.to_random else f"{advice.ends_at}, the worst, since random was not measured"
     span = f"{100 * advice.share:.3g} % of the range between the best method and {end}"
-    return f"margin {_format(advice.margin)}{unit}, {span}"
+    return f"{_format(advice.margin)}{unit}, {span}"
 
 
 def _describe_further_instances(advice: Recommendation) -> str:
