@@ -127,3 +127,33 @@ def test_words_have_means_over_texts():
         importance.top_features(unsure, "a")
         == "By a, no word of large mean score (at least 5 % of the largest) has a 95 % interval above 0."
     )
+
+
+def test_important_words_are_drawn_per_class_before_their_tables():
+    words = [f"w{index}" for index in range(16)]
+    rows = pd.DataFrame({"instance": range(6), "prediction": [1, 1, 1, 0, 0, 0], "label": [1, 1, 1, 0, 0, 0]})
+    rows["words"] = [words] * 6
+    sizes = np.linspace(-1, 0.7, 16)
+    scores = [sizes + 0.01 * row for row in range(3)] + [-sizes] * 3
+    frame = pd.DataFrame({"instance": range(6), "scores": [list(row) for row in scores], "status": "ok", "repeat": 0})
+    card = {"kind": "text", "classes": ["bad", "$good$"]}
+    made = experiment.Results(
+        "drawn", "", {"value": "log_probability"}, {"a": {"method": "lime"}}, {"x": 1}, card, "", None, rows,
+        {"a": frame.assign(budget=4.0)}, {}, {}, {}, {},
+    )  # fmt: skip
+    page = importance.section(made, "a").data
+    assert page.index("<svg") < page.index("<details>") and page.count("<table") == 4  # two per class
+    assert "words in at least 3 texts" in page
+    found = importance.mean_words(made, "a")
+    groups = {
+        name: (list(one["word"]), *(one[end].to_numpy() for end in ("mean", "low", "high")))
+        for name, one in found.groupby("group")
+    }
+    good, bad = figures.word_means(groups, "mean score (nats)").axes
+    assert [axes.get_title(loc="left") for axes in (good, bad)] == [r"class \$good\$", "class bad"]
+    ends = good.containers[1].lines[2][0].get_segments()
+    for bar, label, (low, high) in zip(good.patches, good.get_yticklabels(), ends, strict=True):
+        row = found.set_index(["group", "word"]).loc["$good$", label.get_text()]
+        assert (bar.get_width(), low[0], high[0]) == pytest.approx((row["mean"], row["low"], row["high"]))
+    drawn = [bar.get_width() for bar in good.patches]
+    assert drawn == sorted(drawn, reverse=True) and min(np.abs(drawn)) > 0.06  # the two smallest are left out

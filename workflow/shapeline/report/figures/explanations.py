@@ -266,6 +266,29 @@ def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str)
 
 
 @style_names
+def word_means(groups: Mapping[str, tuple[Sequence[str], np.ndarray, np.ndarray, np.ndarray]], across: str) -> Figure:
+    """Return a panel per class: its words of the largest |mean score|; groups: words, means and ends of intervals."""
+    columns = min(2, len(groups))
+    rows = -(-len(groups) // columns)
+    most = min(MAX_BARS, max(len(words) for words, *_ in groups.values()))
+    drawing = Figure(figsize=(WIDTH, rows * (1.0 + 0.28 * most)), layout="constrained")
+    every = drawing.subplots(rows, columns, squeeze=False).ravel()
+    for axes in every[len(groups) :]:
+        axes.set_visible(False)
+    for axes, (group, (words, *found)) in zip(every, groups.items(), strict=False):
+        top = np.argsort(-np.abs(found[0]), kind="stable")[:MAX_BARS]
+        top = top[np.argsort(-found[0][top], kind="stable")]
+        means, low, high = (column[top] for column in found)
+        axes.barh(range(len(top)), means, color=_colour_signs(means), height=0.72)
+        look = {"fmt": "none", "ecolor": INK, "elinewidth": 1, "capsize": 2}
+        axes.errorbar(means, range(len(top)), xerr=np.nan_to_num([means - low, high - means]), **look)
+        axes.axvline(0, color=INK, linewidth=0.8)
+        axes.set(title=f"class {shorten(group)}", xlabel=across)
+        name_features(axes, [words[index] for index in top])
+    return drawing
+
+
+@style_names
 def overlay(
     images: np.ndarray, names: Sequence[str], maps: Sequence[np.ndarray], intervals: bool = False, rest: int = 0
 ) -> Figure:

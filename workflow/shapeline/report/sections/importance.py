@@ -10,7 +10,7 @@ import pandas as pd
 from shapeline.report import experiment
 from shapeline.report.colours import signs
 from shapeline.report.criteria import Evidence
-from shapeline.report.elements import HTML, figure, fold, heading, join_parts, note, table
+from shapeline.report.elements import HTML, figure, fold, heading, join_parts, table
 from shapeline.report.experiment import Results
 from shapeline.report.figures import explanations as figures
 from shapeline.report.figures import score_maps
@@ -231,20 +231,22 @@ def mean_words(results: Results, entry: str) -> pd.DataFrame:
 
 def _show_words(results: Results, entry: str) -> Iterator[HTML | None]:
     result, unit = mean_words(results, entry), experiment.find_unit(results, entry)
-    for group, rows in result.groupby("group", sort=True):
-        shown = pd.DataFrame(
-            {
-                "word": rows["word"],
-                f"mean score ({unit or 'no unit'})": [interval(row) for row in rows.to_dict("records")],
-                "texts": [number(one) for one in rows["texts"]],
-            }
-        )
-        most = shown.head(MAX_ROWS)
-        yield table(most, f"Words for class {group}, the largest mean scores")
-        if len(shown) > len(most):
-            least = shown.tail(min(MAX_ROWS, len(shown) - len(most))).iloc[::-1]
-            yield fold(f"Words against class {group}", table(least, "Smallest mean scores"))
-    yield note(f"Means over the texts with the word, with 95 % intervals; words in at least {MIN_INSTANCES} texts.")
+    across = f"mean score ({unit or 'no unit'})"
+    classes = dict(list(result.groupby("group", sort=True)))
+    if 0 < len(classes) <= MAX_GROUPS:
+        found = {
+            group: (list(rows["word"]), *(rows[end].to_numpy() for end in ("mean", "low", "high")))
+            for group, rows in classes.items()
+        }
+        least = f"; words in at least {least} texts" if (least := result["texts"].min()) > 1 else ""
+        caption = f"Means over the texts with the word, with 95 % intervals{least}. {signs('the class')}."
+        yield figure(figures.word_means(found, across), f"Importance of words by {entry}", caption, numbers=result)
+    shown = result.assign(score=[interval(row) for row in result.to_dict("records")], texts=result["texts"].map(number))
+    for group, rows in shown.groupby("group", sort=True):
+        rows = rows[["word", "score", "texts"]].rename(columns={"score": across})
+        most, others = rows.head(MAX_ROWS), rows.iloc[MAX_ROWS:].tail(MAX_ROWS).iloc[::-1]
+        tables = [table(most, "Largest mean scores"), table(others, "Smallest mean scores") if len(others) else None]
+        yield fold(f"Words for and against class {group}", join_parts(*tables))
 
 
 def explanations(results: Results, entry: str | None) -> HTML:
