@@ -248,6 +248,11 @@ def test_values_of_a_record_name_categories():
     card = {"feature_names": ["age", "white", "black", "other", "u", "v", "sex"], "categories": {"sex": ["m", "f"]}}
     row = np.array([1.8, 0, 1, 0, 0.5, 1999, 1])
     assert tables.feature_values(row, owner, card) == ["1.800", "black", "0.5000; 1999", "f"]
+    # Also in a group, whose codes 0 and 1 are no one-hot columns.
+    pair = feature_kinds.Features("group", (1,), np.zeros(2, np.int32), ("stay",))
+    of_texts = {"feature_names": ["sex", "ward"], "categories": {"sex": ["m", "f"], "ward": ["ENT", "surgery"]}}
+    assert tables.feature_values(np.array([1.0, 0.0]), pair, of_texts) == ["f; ENT"]
+    assert tables.feature_values(np.array([1.0, np.nan]), pair, of_texts) == ["f; missing"]
 
 
 # --- alike --------------------------------------------------------------------------------------------------------

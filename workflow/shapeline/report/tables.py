@@ -192,20 +192,20 @@ def feature_values(row: np.ndarray, features: Features, card: Mapping) -> list[s
     for feature in range(features.d):
         cells = np.flatnonzero(features.cells == feature)
         values, names = row[cells], [columns[cell] if columns else str(cell) for cell in cells]
-        if len(cells) > 1 and sorted(values) == [0.0] * (len(cells) - 1) + [1.0]:  # a one-hot code
+        shown = [_format_cell(value, categories.get(name)) for value, name in zip(values, names, strict=True)]
+        is_one_hot = sorted(values) == [0.0] * (len(cells) - 1) + [1.0] and not categories.keys() & set(names)
+        if len(cells) > 1 and is_one_hot:
             texts.append(names[int(values.argmax())])
-        elif len(cells) > 1:
-            texts.append("; ".join(map(_format_cell, values)) if len(cells) <= MAX_LISTED else f"{len(cells)} columns")
-        elif names[0] in categories:
-            texts.append("missing" if np.isnan(values[0]) else str(categories[names[0]][int(values[0])]))
         else:
-            texts.append(_format_cell(values[0]))
+            texts.append("; ".join(shown) if len(cells) <= MAX_LISTED else f"{len(cells)} columns")
     return texts
 
 
-def _format_cell(value: float) -> str:
+def _format_cell(value: float, categories: Sequence | None) -> str:
+    if np.isnan(value):
+        return "missing"
     # Without separators of thousands, which years, codes and identifiers do not have.
-    return "missing" if np.isnan(value) else number(float(value), 4).replace(",", "")
+    return number(float(value), 4).replace(",", "") if categories is None else str(categories[int(value)])
 
 
 def facts(entries: Mapping[str, object]) -> pd.DataFrame:
