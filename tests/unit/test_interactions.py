@@ -489,6 +489,9 @@ def test_the_section_plots_pairs_and_decomposes_occlusion(tmp_path, monkeypatch,
     assert name in text
     sizes = re.search(r"explained by pairs\s+exact\s+([\d.]+)\s+([\d.]+)\s+0\s+100 %", text)
     assert sizes and sizes[1] == sizes[2], text
+    regression = experiment.load(**given)
+    regression.dataset_card["task"] = "regression"
+    assert "supports a larger prediction, orange" in interactions.section(regression).data
 
 
 def test_pairs_whose_interval_covers_0_are_drawn_as_0(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 from PIL import Image
 
+import shapeline
 from shapeline import scores
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
@@ -526,10 +527,21 @@ def test_an_image_of_one_row_and_colours_that_are_a_rounding_too_bright_are_draw
     left, right, bottom, top = line.get_extent()
     assert bottom - top == pytest.approx((right - left) / 4)
     for shape in ((1, 900), (60, 2)):
-        drawing = explanations.overlay(np.zeros((1, 1, *shape)), ["a"], [np.zeros(shape)])
+        drawing = explanations.overlay(np.zeros((1, 1, *shape)), ["a"], [np.zeros(shape)], False, 0, "the class")
         drawing.draw_without_rendering()
         sides = drawing.axes[0].get_window_extent().size
         assert max(sides) == pytest.approx(4 * min(sides), rel=0.01)
+
+
+def test_the_overlay_of_a_regression_names_no_class():
+    images = np.random.default_rng(0).random((2, 1, 4, 4)).astype(np.float32)
+    patches = {"kind": "patch", "size": 2}
+
+    def predict(rows):
+        return rows.mean(axis=(1, 2, 3)) - 3
+
+    found = shapeline.explain(predict, images, features=patches, evaluations=16, value="prediction")
+    assert found.plot("overlay").get_supxlabel().startswith("Blue supports a larger prediction")
 
 
 def test_maps_of_many_methods_continue_in_another_block():

@@ -22,6 +22,8 @@ MIN_WORDS = 5  # common to several texts, from which a plot leaves out the other
 MAX_IMAGES, MAX_TEXTS = 8, 20  # in one figure
 MAX_BYTES = 2_000_000  # of the scores in a page
 MAX_INSTANCES = 2_000  # in a page
+# What positive scores support, by the value of a coalition; of other values the class.
+POSITIVE = {"prediction": "a larger prediction", formatting.GAME: "a larger value"}
 
 
 def plot(explanation, kind: str | None = None, feature: str | None = None, groups=None):
@@ -187,7 +189,8 @@ def _draw_overlay(explanation):
     rows = zip(formatting.name_rows(explanation), explanation.target_names, strict=True)
     names = [name if name.endswith(f", {target}") else f"{name}: {target}" for name, target in rows][: len(maps)]
     images, has_intervals = explanation._images()[: len(maps)], explanation.standard_error is not None
-    return figures.overlay(images, names, maps, has_intervals, len(explanation) - len(maps))
+    positive = POSITIVE.get(explanation.about.value, "the class")
+    return figures.overlay(images, names, maps, has_intervals, len(explanation) - len(maps), positive)
 
 
 def _draw_pairs(explanation):
@@ -304,14 +307,13 @@ def _collect_data(found: Mapping, recommended: str | None, links: bool) -> Explo
     if kind == "image" and (first.data is None or not all(about.features)):
         kind = "table"
     shared = kind == "image" and len({id(features) for features in about.features}) == 1
-    signs = {"prediction": "a larger prediction", formatting.GAME: "a larger value"}
     return ExplorerData(
         kind=kind,
         instances=_list_instances(first, kind, shared),
         entries=entries,
         names=about.names[0] if first._shares_names() else (),
         cells=about.features[0].cells[0] if shared else None,
-        explained=signs.get(about.value, "the explained class"),
+        explained=POSITIVE.get(about.value, "the explained class"),
         unit=unit or "unknown",
         recommended=[recommended] if recommended else (),
         n_shown=max(1, count_shown(entries, MAX_BYTES)),

@@ -290,9 +290,10 @@ def word_means(groups: Mapping[str, tuple[Sequence[str], np.ndarray, np.ndarray,
 
 @style_names
 def overlay(
-    images: np.ndarray, names: Sequence[str], maps: Sequence[np.ndarray], intervals: bool = False, rest: int = 0
+    images: np.ndarray, names: Sequence[str], maps: Sequence[np.ndarray], intervals: bool, rest: int, positive: str
 ) -> Figure:
-    """Return images (n, channels, height, width) under maps; intervals: scores with a CI that includes 0 are 0."""
+    """Return images (n, channels, height, width) under maps; intervals: scores with a CI that includes 0 are 0;
+    positive: what positive scores support."""
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
     ratio = images.shape[3] / images.shape[2]
@@ -313,7 +314,7 @@ def overlay(
         axes.imshow((1 - share) * paper + share * sign, interpolation="nearest", aspect=aspect)
         title = f"{shorten(name)}\n{f'± {number(limit)}' if largest else 'no significant score'}"
         axes.set_title(title, fontsize=8.5, fontweight="normal", loc="center")
-    legend = [signs("the class")]
+    legend = [signs(positive)]
     legend += ["plain: the 95 % interval includes 0"] * intervals + [f"{rest} more not shown"] * bool(rest)
     drawing.supxlabel(textwrap.fill("; ".join(legend), 36 * columns), fontsize=8.5)
     return drawing

@@ -162,7 +162,7 @@ def mean_section(results: Results) -> HTML:
         drawing,
         f"Mean {noun} and mean score map of every method, one row per class",
         f"Means over the explained instances of the {noun} and of the scores, where the method did not fail. "
-        f"{signs('the class')}{signless(results)}; every map is scaled by its own largest "
+        f"{signs(experiment.describe_positive(results))}{signless(results)}; every map is scaled by its own largest "
         "magnitude, written below it. Where objects have different positions, the mean shows the average position "
         f"only.{more}",
         vector=False,

@@ -107,7 +107,7 @@ def _draw_pairs(results: Results, entry: str) -> Iterator[HTML]:
     surely = [figures.keep_significant(*one) for one in zip(pairs, spread, strict=True)]
     muted = "" if all(one is None for one in spread) else " Pairs whose 95 % interval includes 0 are drawn as 0."
     titles = [experiment.name_instance(results, row).replace("\n", ", ") for row in picked.to_dict("records")]
-    meaning = signs(experiment.describe_explained_class(results))
+    meaning = signs(experiment.describe_positive(results))
     if results.dataset_card["kind"] == "image":
         images = results.read_inputs(picked)
         cells = [results.features_of(image).cells[0] for image in images]
