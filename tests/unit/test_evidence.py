@@ -569,6 +569,12 @@ def test_trainings_have_means_a_figure_and_an_agreement(one):
     assert "Kendall&#x27;s W 1.00 over 4 methods (1: identical rankings" in page and "Left out" not in page
     lead = means.columns[means.loc[1].argmin()]
     assert f"1 ({formatting.number(means.loc[1, lead], whole=False)})" in page and f"{lead} is best in all" in page
+    twins = answer({**one.values, "twin": one.values[lead]}, {**one.evaluations, "twin": 0})
+    page = robustness.compare_training_seeds(twins, retrained(twins, [0.0, 0.0], 0.0)).data
+    assert " and twin are best in all" in page
+    ranks = pd.DataFrame({0: [1.5, 1.5, 3, 4]}, list(one.values))
+    labels = robustness.rank_lines(ranks, styles(one), "training seed").axes[0].texts
+    assert [label.xy[1] for label in labels] == [1, 2, 3, 4]
     results = retrained(one, [0.0, 5.0], 0.0)
     ranked = paired.kendall_w(criteria.average_per_seed(one, results).to_numpy())
     other = robustness.compare_training_seeds(one, results).data

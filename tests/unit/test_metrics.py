@@ -47,6 +47,16 @@ def test_error_by_hand():
     assert statistic(found, "top_k_overlap") == [1.0, 0.0]
 
 
+def test_rounding_of_exact_scores_is_no_error():
+    """Otherwise methods that are exact, such as kernel_shap with all coalitions, are ranked by their rounding."""
+    exact = np.float32([100.0, -3.0, 0.0])
+    nearly = exact + np.float32([2e-5, 2e-6, 1e-5])
+    parts = [rows([nearly], budget=budget) for budget in (2.0, 4.0)]
+    found = error.measure(pd.concat(parts, ignore_index=True), rows([exact]))
+    assert statistic(found, "rmse") == [0.0] and statistic(found, "rmse_by_budget") == [0.0, 0.0]
+    assert statistic(error.measure(rows([exact + np.float32([2e-3, 0, 0])]), rows([exact])), "rmse")[0] > 1e-3
+
+
 def test_the_top_share_is_counted_without_rounding_errors():
     """0.14 * 50 is above 7 in floating point."""
     truth = np.arange(50.0)

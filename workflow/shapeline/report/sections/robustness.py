@@ -97,8 +97,10 @@ def _compare_variations(
         }
         for entry, row in ranks.iterrows()
     )
-    best = {paired.order(means.loc[[name]], answer.criterion.better)[0] for name in means.index}
-    leaders = f"{best.pop()} is best in all" if len(best) == 1 else f"⚠ the best differs: {join_names(sorted(best))}"
+    is_best = ranks.eq(ranks.min())  # several methods, where they are equal
+    best, always = (sorted(ranks.index[where]) for where in (is_best.any(axis=1), is_best.all(axis=1)))
+    verb = "is" if len(always) == 1 else "are"
+    leaders = f"{join_names(always)} {verb} best in all" if always else f"⚠ the best differs: {join_names(best)}"
     agreement = paired.kendall_w(ranks.T.to_numpy())
     return join_parts(
         figure(
@@ -340,11 +342,12 @@ def rank_lines(ranks: pd.DataFrame, styles: Mapping[str, Style], what: str) -> F
     drawing = Figure(figsize=(0.8 * WIDTH, 1.0 + 0.27 * len(ranks)), layout="constrained")
     axes = drawing.subplots()
     across = np.arange(ranks.shape[1])
+    heights = ranks.iloc[:, -1].rank(method="first")  # names of equal methods below each other
     for entry, row in ranks.iterrows():
         style = styles[entry]
         axes.plot(across, row, markersize=6.5, clip_on=False, **style.curve)
         end = {"xytext": (9, 0), "textcoords": "offset points", "va": "center", "fontsize": 9, "annotation_clip": False}
-        axes.annotate(entry, (across[-1], row.iloc[-1]), color=style.ink, **end)
+        axes.annotate(entry, (across[-1], heights[entry]), color=style.ink, **end)
     axes.set_xticks(across, ranks.columns)
     axes.set_yticks(range(1, len(ranks) + 1))
     axes.set_ylim(len(ranks) + 0.4, 0.6)
