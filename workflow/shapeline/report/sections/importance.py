@@ -202,7 +202,7 @@ def _show_images(results: Results, entry: str) -> Iterator[HTML | None]:
     yield figure(
         score_maps.image_grid(names, list(titles), lambda row, title: tile(row, titles.get(title)), first=count),
         f"Mean maps by {entry}: all instances, classes, correct and wrong predictions",
-        f"n: number of instances. {signs(experiment.describe_positive(results))}; each map has its own scale, below it.",
+        f"n: number of instances. {signs(experiment.describe_positive(results))}; each map's own scale is below it.",
         vector=False,
     )
 
