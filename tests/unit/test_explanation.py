@@ -421,7 +421,8 @@ def test_no_instances_and_no_classes(explained, tmp_path):
     with pytest.raises(ShapelineError, match="there is no such file"):
         shapeline.Explanation.load(tmp_path / "none.parquet")
     none.save(tmp_path / "none.parquet")
-    assert len(shapeline.Explanation.load(tmp_path / "none.parquet")) == 0
+    assert shapeline.Explanation.load(tmp_path / "none.parquet").scores.shape == none.scores.shape == (0, 5)
+    assert "of 0 instances, 5 features\n" in repr(none) and "explained class" not in repr(none)
     ages = FRAME[["age"]].fillna(0)
     model = LogisticRegression().fit(ages, np.arange(len(ages)) % 2)
     with pytest.raises(ShapelineError, match="target is a set without classes"):
@@ -711,6 +712,19 @@ def test_plots_of_several_texts_show_their_words():
         assert isinstance(texts.plot(kind, **({"groups": list("aab")} if kind == "cohort" else {})), Figure)
 
 
+def test_a_text_selected_among_longer_ones_has_its_own_words_alone():
+    found = shapeline.explain(
+        lambda texts: [0.1 * ("b" in text) for text in texts], ["a b c", "a b c d e"], "shapley_interactions"
+    )
+    short = found[0]
+    assert found.scores.shape == (2, 5) and short.scores.shape == short.interaction_values.shape == (1, 3)
+    assert short.summary().index[0] == "b" and len(short.summary()) == 3
+    assert short[:, ["a", "b"]].interaction_values.shape == (1, 1)
+    for kind in ("beeswarm", "heatmap"):
+        short.plot(kind)
+    assert found[[0, 0]].plot("bar") and found[[1, 0]].scores.shape == (2, 5)
+
+
 def test_words_that_repeat_have_bars_of_their_own():
     """Every occurrence was drawn with the score of the first, in figures of one text's classes."""
 
@@ -863,6 +877,8 @@ def test_to_shap_keeps_values_and_names(explained):
     np.testing.assert_array_equal(theirs.values, explained.scores)
     np.testing.assert_array_equal(theirs.base_values, explained.value_empty)
     assert theirs.feature_names == list(FRAME)
+    with pytest.raises(ShapelineError, match="to_shap: there are no instances"):
+        explained[:0].to_shap()
     np.testing.assert_array_equal(theirs.data[:, 2], explained.data["deck"].cat.codes)
 
 
@@ -989,7 +1005,8 @@ def test_attributes_under_their_old_names_warn(explained):
     for old, new in (("uncertainty", "standard_error"), ("flag", "warning"), ("extra", "details")):
         with pytest.warns(DeprecationWarning, match=f"{old} is deprecated; use {new}"):
             assert getattr(explained, old) is getattr(explained, new)
-    for name, words in (("uncertain", "$"), ("values", "; use explanation.scores"), ("to_csv", ".*to_frame")):
+    ours = {"values": "; use explanation.scores", "expected_value": ".*base_values", "to_csv": ".*to_frame"}
+    for name, words in ({"uncertain": "$"} | ours).items():
         with pytest.raises(AttributeError, match=f"no attribute '{name}'{words}"):
             getattr(explained, name)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api import drawing, formatting, stored
+from shapeline.attribution.explanation import OPTIONAL
 from shapeline.attribution.explanation import Explanation as Record
 from shapeline.designs.interactions import build_symmetric
 from shapeline.errors import ShapelineError, nearest, reported_extras, shorten_name
@@ -34,6 +35,10 @@ RENAMED = RENAMED_COLUMNS | {"pairs": "interaction_values"}
 EQUIVALENTS = {
     "values": "scores",
     "shap_values": "scores",
+    "expected_value": "base_values",
+    "abs": "summary()",
+    "mean": "summary()",
+    "cohorts": 'plot("cohort", groups=...)',
     "shape": "scores.shape",
     "to_csv": "to_frame().to_csv(path)",
     "to_parquet": "save(path)",
@@ -162,7 +167,13 @@ class Explanation(Record):
     def at(self, order: np.ndarray) -> "Explanation":
         """Return the instances at these positions."""
         columns = {one.name: getattr(self, one.name) for one in dataclasses.fields(Record)}
-        return Explanation(**vars(Record(**columns).at(order)), about=self.about.at(order))
+        picked = Explanation(**vars(Record(**columns).at(order)), about=self.about.at(order))
+        if picked.scores.ndim > 2 or not len(picked):
+            return picked
+        d = max(map(len, picked.about.names), default=picked.scores.shape[1])  # less without the longest
+        widths = dict.fromkeys(("scores", *OPTIONAL), d * (d - 1) // 2) | dict.fromkeys(("scores", "standard_error"), d)
+        kept = {name: getattr(picked, name)[:, :n] for name, n in widths.items() if getattr(picked, name) is not None}
+        return dataclasses.replace(picked, **kept)
 
     def __getitem__(self, key: Any) -> "Explanation":
         rows, *columns = key if isinstance(key, tuple) and key else (key,)
@@ -344,6 +355,8 @@ class Explanation(Record):
         equal shares of a feature's. ShapelineError without shap, or if the instances of a table have other features."""
         import shap
 
+        if not len(self):
+            raise ShapelineError("to_shap: there are no instances; select one or more")
         if self.about.kind == "image" and self.data is not None and None not in self.about.features:
             each = zip(self.scores, self.about.features, strict=True)
             pixels = np.stack([features.divide(scores.ravel()[: features.d]) for scores, features in each])

@@ -1,6 +1,7 @@
 """Terminal output: an Explanation as text, and a progress bar for long calls."""
 
 import contextlib
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -69,8 +70,8 @@ def _format_table(explanation) -> list[str]:
 
 def headline(explanation) -> str:
     """Return the method and the numbers of instances and features."""
-    sizes = {len(names) for names in explanation.about.names}
-    each = f"{next(iter(sizes))}" if len(sizes) == 1 else f"{min(sizes, default=0)} to {max(sizes, default=0)}"
+    sizes = {len(names) for names in explanation.about.names} or {math.prod(explanation.scores.shape[1:])}
+    each = f"{next(iter(sizes))}" if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
     each_features = [features for features in explanation.about.features if features is not None]
     kinds = {features.kind for features in each_features}
     kind = next(iter(kinds)).replace("_", " ") if len(kinds) == 1 else "feature"
@@ -130,7 +131,7 @@ def facts(explanation) -> dict[str, str]:
     of = sorted(set(explanation.target_names))
     listed = f"{', '.join(of[:3])}{', ...' if len(of) > 3 else ''}"
     words = ":" if about.value == GAME else " of" if len(of) == 1 else " of the explained class:"
-    targets = "" if about.value in ("prediction", None) or about.classes == (ONE,) else f"{words} {listed}"
+    targets = "" if not of or about.value in ("prediction", None) or about.classes == (ONE,) else f"{words} {listed}"
     each = "" if about.value == GAME else " per instance"
     method = METHODS.get(name_of(explanation))
     several = about.rows > 1 and getattr(method, "family", None) != "gradients"  # whose passes are of one row each

@@ -37,7 +37,7 @@ def write(explanation, path: str | Path) -> None:
     first = about.features[0] if n else None
     described = {
         "kind": first.kind if first else "feature",
-        "shape": list(explanation.scores.shape[1:]) if shared else None,
+        "shape": list(explanation.scores.shape[1:]) if shared or not n else None,
         "names": list(about.names[0]) if shared else [],
     }
     scores.write(
