@@ -62,6 +62,13 @@ def test_evaluations_are_those_of_explain_for_every_method():
         shapeline.compare(MODEL, X[:3], named, background=X[:8], evaluations=0)
 
 
+def test_an_error_target_is_of_sampled_methods():
+    named = ["kernel_shap", "occlusion", "lime"]
+    found = shapeline.compare(MODEL, X[:6], named, {"error": 0.05}, background=X[:8])
+    assert set(found.explanations) == {"kernel_shap", "occlusion", "random"} and found.recommended == "kernel_shap"
+    assert any(note.startswith("lime failed: compare: budget: lime cannot stop") for note in found.notes)
+
+
 def test_a_gradient_of_one_row_costs_less_where_an_evaluation_has_more_rows():
     network, rows = torch.nn.Linear(5, 2), X.astype(np.float32)
     counts = [

@@ -185,6 +185,10 @@ def test_features_and_reference_by_kind():
     features, told = settled(RNG.random((2, 4)), background=RNG.random((5, 4)))
     assert features.kind == "column" and told == "5 background rows"
     assert settled(RNG.random(4), reference=np.zeros(4))[1] == "the given reference, 1 row"
+    frame = pd.DataFrame(RNG.random((3, 3)), columns=["kind", "b", "c"])
+    grouped = {"kind": ["kind", "b"], "c": ["c"]}  # a group of that name, and no kind of features
+    groups = shapeline.explain(lambda rows: rows.mean(axis=1), frame, "occlusion", features=grouped)
+    assert groups.feature_names == ("kind", "c")
 
 
 # -------------------------------------------------------------------------------------------------------- targets
@@ -816,6 +820,14 @@ def test_images_of_two_ranges_are_reported(caplog):
     assert re.search(
         r"background: its pixels and those of the inputs reach (0\.9\d*|1) and 25\d; give both", caplog.text
     )
+
+
+def test_predictions_that_differ_in_their_last_digits_are_reported(caplog):
+    rows = np.array([[-1.0, 0.3], [2.0, 0.4]])
+    shapeline.explain(lambda rows: 1e9 + rows[:, 0], rows, "shapley", background=rows, value="prediction")
+    assert not caplog.text
+    shapeline.explain(lambda rows: 1e15 + rows[:, 0], rows, "shapley", background=rows, value="prediction")
+    assert "differ by 3 and are as large as 1e+15, so that rounding changes scores" in caplog.text
 
 
 def test_names_of_any_length_leave_space_for_the_figure():

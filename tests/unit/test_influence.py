@@ -338,6 +338,22 @@ def test_qii_is_the_shapley_value_over_all_rows():
     np.testing.assert_allclose(influence.qii(predict, X[:2], X), expected, atol=1e-12)
 
 
+def test_a_classifier_of_data_frames_receives_them():
+    random = np.random.default_rng(0)
+    X = pd.DataFrame(random.normal(size=(15, 3)), columns=list("abc"))
+
+    def label(rows):
+        return (rows["a"] * rows["b"] > 0).astype(int)
+
+    known, cells = label(X).to_numpy(), X.to_numpy()
+    arrays = [lambda rows: rows[:, 0] * rows[:, 1], lambda rows: (rows[:, 0] * rows[:, 1] > 0).astype(int)]
+    np.testing.assert_array_equal(
+        influence.qii(lambda rows: rows["a"] * rows["b"], X[:2], X), influence.qii(arrays[0], cells[:2], cells)
+    )
+    for measure in (influence.augmented_mim, lambda *given: influence.augment(*given)[1]):
+        np.testing.assert_array_equal(measure(label, X[:2], X, known), measure(arrays[1], cells[:2], cells, known))
+
+
 def test_sampled_qii_comes_to_the_exact_one():
     """Additive and linear: QII is a (x - mean); 14 columns are sampled."""
     random = np.random.default_rng(0)

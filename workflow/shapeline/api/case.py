@@ -15,7 +15,7 @@ from shapeline.api.choice import parse_stopping_rule, resolve_default
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import show_progress
 from shapeline.api.inputs import Inputs
-from shapeline.api.targets import choose_targets, name_classes, query_outputs, report_labels
+from shapeline.api.targets import choose_targets, name_classes, query_outputs, report_labels, report_rounding
 from shapeline.api.texts import ABSENT, describe_removal, read_text_model
 from shapeline.attribution.explanation import OPTIONAL
 from shapeline.attribution.explanation import Explanation as Record
@@ -269,7 +269,9 @@ def check_rows(classifier: Classifier, given: Inputs, reference: Reference, pred
         _check_padding(classifier, given, reference)
         return
     if reference.rows is not None and not reference.leaves_out:
-        query_outputs(classifier, reference.rows, "reference", given.background)
+        baseline = query_outputs(classifier, reference.rows, "reference", given.background)
+        if classifier.task == "regression":
+            report_rounding(classifier, np.concatenate([predictions, baseline]))
     if given.untouched is not None and isinstance(classifier.module, givens.DecodingModel):
         regression = classifier.task == "regression"
         query = function_predictions if regression else function_probabilities
@@ -325,7 +327,8 @@ def _group_by_features(kind: Any, given: Inputs) -> list[tuple[Features, np.ndar
             f"explain: features is {name_type(kind)}; give a kind, groups as name -> columns, or an array of whole "
             "numbers with the feature of each cell"
         )
-    settings = settings if "kind" in settings else {"kind": "group", "groups": settings}
+    is_kind = isinstance(settings.get("kind"), str)  # not a group of that name
+    settings = settings if is_kind else {"kind": "group", "groups": settings}
     return feature_kinds.group_inputs(settings, given.card, given.inputs, given.owners)
 
 

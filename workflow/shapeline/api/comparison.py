@@ -179,7 +179,8 @@ def compare(
     case = case.settle_value(options.get("value"), [name for name, _ in chosen.values()])
     for entry, (name, parameters) in chosen.items():
         spending = {key: parameters.pop(key) for key in ("budget", "evaluations") if key in parameters}
-        own = spending or {"budget": budget, "evaluations": evaluations}
+        rule = isinstance(budget, dict) and not METHODS[name].sampled  # of the others
+        own = spending or {"budget": None if rule else budget, "evaluations": evaluations}
         try:
             spend = own.get("budget")
             settings, count = settle_spending("compare", name, parameters, spend, own.get("evaluations"))

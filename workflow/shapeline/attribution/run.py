@@ -178,7 +178,10 @@ def _check_method(method: MethodSettings, game: Game, options: Options) -> None:
     """Raise ShapelineError if the method cannot run on this game."""
     name, model, dataset = method.name, game.model, options.dataset
     if method.method.family == "data" and dataset is None:
-        raise ShapelineError(f"{name}: labelled examples are needed; run it in an experiment of the workflow")
+        raise ShapelineError(
+            f"{name}: labelled examples are needed; run it in an experiment of the workflow, or call "
+            f"shapeline.influence.{name}"
+        )
     if method.method.family == "data" and dataset.labels.ndim == 2:
         raise ShapelineError(
             f"{name}: examples of one label each are compared, and these have several; choose another method"

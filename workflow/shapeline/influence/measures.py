@@ -197,6 +197,7 @@ def augmented_mim(
     as in `mim`.
     """
     measure = partial(mim, alpha=alpha, regression=regression, categorical=categorical, width=width)
+    predict = _keep_columns(predict, X)
     points, X = check_points("augmented_mim", points, X)
     scores = []
     for index, point in enumerate(points[:, None]):
@@ -211,7 +212,7 @@ def augment(
 ):
     """Return the data and `count` rows around each point, labelled by the classifier (Sliwinski et al. 2019, §7.5).
 
-    predict: rows (k, n) -> (k,) labels.
+    predict: rows (k, n), a data frame where X is one -> (k,) labels.
     points: (p, n), each an x.
     X, labels: (m, n) and (m,); -> (X (m + p count, n), labels), on which any measure then runs.
     count: new rows per point.
@@ -219,6 +220,7 @@ def augment(
     seed: of the noise.
     categorical: columns without noise.
     """
+    predict = _keep_columns(predict, X)
     points, X = check_points("augment", points, X)
     spread, count = check_positive("augment", "spread", spread), check_integer("augment", "count", count, 0)
     random = np.random.default_rng(seed)
@@ -418,7 +420,7 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
     Parameters
     ----------
     predict : callable
-        From rows (k, n) to numbers (k,).
+        From rows (k, n), a data frame where X is one, to numbers (k,).
     points : array of shape (p, n)
         The explained rows.
     X : array of shape (m, n)
@@ -451,6 +453,7 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
     >>> influence.qii(lambda rows: rows @ np.array([2.0, 1.0]), [[1.0, 1.0]], X)
     array([[0.5 , 0.25]])
     """
+    predict = _keep_columns(predict, X)
     points, X = check_points("qii", points, X)
     n, permutations = X.shape[1], check_integer("qii", "permutations", permutations, 1)
     if n <= MAX_EXACT:
@@ -473,6 +476,11 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
             values = _query(predict, mixed.reshape(-1, n)).reshape(count, n + 1)
             scores[row] += np.take_along_axis(np.diff(values, axis=1), position, axis=1).sum(axis=0)
     return scores / permutations
+
+
+def _keep_columns(predict: Callable, X) -> Callable:
+    """Return a classifier of arrays, which gives the user's one data frames where the data are one."""
+    return (lambda rows: predict(pd.DataFrame(rows, columns=X.columns))) if hasattr(X, "columns") else predict
 
 
 def _query(predict: Callable, rows: np.ndarray) -> np.ndarray:
