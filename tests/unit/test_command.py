@@ -663,7 +663,12 @@ def test_each_untrusted_file_is_a_line(default, monkeypatch):
     """The Snakefile ends with these lines before any job."""
     monkeypatch.setattr(command.jobs, "check_records", lambda config: None)
     monkeypatch.setattr(command.jobs, "find_untrusted", lambda config: iter(["a.skops: no", "b.skops: no"]))
-    workflow = SimpleNamespace(is_main_process=True, basedir=".", configfiles=[], overwrite_configfiles=[])
+    files = {"configfiles": [], "overwrite_configfiles": []}
+    workflow = SimpleNamespace(is_main_process=True, basedir=".", global_resources={"gpu": 2, "mem_mb": 9}, **files)
     with pytest.raises(SystemExit) as ended:
         command.read_config(default, workflow)
     assert ended.value.code == "a.skops: no\nb.skops: no"
+    workflow.global_resources = {"gpus": 2}
+    with pytest.raises(SystemExit) as ended:
+        command.read_config(default, workflow)
+    assert ended.value.code == "--resources gpus: no job asks for it; write --resources gpu=N"

@@ -202,6 +202,19 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("experiments.cancer.methods.l", {"method": "l_shapley"}, ["needs features on a graph", "graph: chain"]),
         ("experiments.cancer.methods.r", {"method": "c_shapley_regression"}, ["needs features on a graph"]),
         ("device", "gpu", ["device: unknown value 'gpu'", "cpu"]),
+        ("experiments.cancer.reference", "background", ["'background' is not a mapping", "write {kind: background}"]),
+        ("experiments.cancer.features", "column", ["'column' is not a mapping of keys; write {kind: column}"]),
+        (
+            "experiments.cancer.features",
+            {"kind": "group", "groups": {"size": ["mean radius", "mean area"]}},
+            ["cancer.features: features groups: 28 column(s) in no group", "list each column once"],
+        ),
+        (
+            "experiments.cancer.features",
+            {"kind": "group", "groups": {"size": ["mean radios"], "rest": ["mean area"]}},
+            ["cancer.features: features group 'size': no column 'mean radios'. Did you mean 'mean radius'?"],
+        ),
+        ("experiments.digits.methods.k", {"method": "mine:f"}, ["unknown method 'mine:f'; write path/to/file.py:func"]),
         ("experiments.digits.instances.label", 11, ["digits.instances.label", "11 is not one of them"]),
         ("data.mirror", "${NOT_SET}/m", ["data.mirror: path '${NOT_SET}/m'", "NOT_SET is not set"]),
         ("data.offline", "yes", ["data.offline", "give true or false"]),
@@ -210,6 +223,25 @@ def set_at(raw: dict, path: str, value: object) -> dict:
 def test_a_mistake_is_one_clear_line(default, path, value, words):
     found = lines(set_at(default, path, value))
     assert any(all(word in line for word in words) for line in found), found
+
+
+def test_a_mistaken_key_of_an_entry_causes_no_other_mistake(default):
+    entry = {"method": "kernel_shap", "budget": "8", "intermediate_budgets": [6]}  # not below the default of 4
+    found = lines(set_at(default, "experiments.digits.methods.k", entry))
+    assert len(found) == 1 and "k.budget: '8' is text to YAML" in found[0]
+
+
+def test_a_function_that_builds_or_reads_is_found_before_any_job(default, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from elsewhere import imported\nalias = print\n\n\nclass Net:\n    pass\n\n\ndef build():\n    pass\n"
+    )
+    for name in ("imported", "alias", "Net", "build"):
+        validation.load(set_at(default, "models.digits_cnn", {"dataset": "digits38", "source": f"{file}:{name}"}))
+    found = lines(set_at(default, "models.digits_cnn", {"dataset": "digits38", "source": f"{file}:biuld"}))
+    assert f"models.digits_cnn.source: {file}: has no function 'biuld'. Did you mean 'build'?" in found
+    found = lines(set_at(default, "datasets.digits38", {"source": f"{file}:reed"}))
+    assert any(line.startswith(f"datasets.digits38.source: {file}: has no function 'reed'. Allowed:") for line in found)
 
 
 def test_results_are_no_file_and_their_shards_are_bounded_before_they_are_counted_out(default, tmp_path, monkeypatch):

@@ -106,7 +106,7 @@ def find_feature_shape(config: Config, experiment: Experiment, settings: Any = N
     if source is None:  # also where a name leads nowhere, which is stated elsewhere
         return None
     chosen, input_shape = canonical(find_features(experiment, settings)), checks.input_shape(source, dataset)
-    return find_shape(chosen, input_shape, source.groups, source.kind) if input_shape else None
+    return find_shape(chosen, input_shape, source.groups, source.kind, source.feature_names) if input_shape else None
 
 
 def find_budget(config: Config, name: str, entry: str, d: int | None = None) -> float | None:

@@ -13,7 +13,7 @@ from shapeline.datasets import checks, folders, records, sources
 from shapeline.datasets.checks import Dataset
 from shapeline.datasets.entries import TEXT, USER_FILE
 from shapeline.datasets.registry import PAIRS, SOURCES, WEIGHTS, Source, find_difference
-from shapeline.datasets.sources import expand, find_file
+from shapeline.datasets.sources import expand, find_file, names_function
 from shapeline.errors import ShapelineError, describe_missing, is_installed, nearest
 from shapeline.generation import prompts
 from shapeline.generation.prompts import KINDS, REMOVALS
@@ -33,6 +33,8 @@ def check_source(dataset: Dataset) -> Iterator[str]:
     elif problem := dataset.source not in SOURCES and describe_absence(find_file(dataset.source)):
         yield f".source: {problem}"
     else:
+        if names_function(dataset.source):
+            yield from catch(".source", sources.check_function, dataset.source)
         yield from catch("", checks.check, dataset)
 
 
@@ -156,6 +158,8 @@ def check_ready_file(model: Model, config: Config) -> Iterator[str]:
         yield f".source: {problem}"
     elif function:
         yield from check_arguments(".source", model.source, (), n_positional=1)
+    elif model.source and names_function(model.source):
+        yield from catch(".source", sources.check_function, model.source)
     if model.trusted_types and suffix != ".skops":
         yield ".trusted_types: only the types of a .skops file are checked; remove the key"
     if model.outputs and (function or not model.source or suffix not in (None, ".keras", ".onnx")):

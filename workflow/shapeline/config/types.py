@@ -80,8 +80,8 @@ class Placeholder(Strict):
 
 def kind(reference: Any) -> str | None:
     """Return the tag of the member of `Reference` that a value selects; plain names have the tag "mean"."""
-    if isinstance(reference, str):
-        return "mean"
+    if isinstance(reference, str):  # a name that needs a mapping is refused by the member of this name
+        return reference if reference in ("background", "conditional", "array", "placeholder") else "mean"
     return reference.get("kind") if isinstance(reference, dict) else getattr(reference, "kind", None)
 
 

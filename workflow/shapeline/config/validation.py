@@ -188,8 +188,10 @@ def load(raw: dict, files: Iterable[str | Path] = ()) -> Config:
     config, mistakes = _parse(raw)
     lines += [f"{'.'.join(map(str, path))}: {text}" for path, text in mistakes.items() if text]
     if config is not None:
-        # A section without its mistaken key may lack what it needs, such as `budget` its error target.
+        # A section without its mistaken key may lack what it needs, such as `budget` its error target; so may an entry.
+        of_entries = [("experiments", *path[1:4]) for path in mistakes if path[2:3] == ("methods",) and len(path) > 4]
         parents = tuple(f"{'.'.join(map(str, path[:-1]))}: " for path in mistakes if len(path) > 3)
+        parents += tuple(f"{'.'.join(map(str, entry))}." for entry in of_entries)
         found = find_problems(config, names, {path[:2] for path in mistakes})
         lines += [line for line in found if not line.startswith(parents)]
     if lines := [*dict.fromkeys(lines)]:

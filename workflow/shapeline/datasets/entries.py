@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from shapeline.errors import ShapelineError, nearest
 
-USER_FILE = r"^[^:]+\.py:[A-Za-z_]\w*$"  # path/to/file.py:function
+EXAMPLE, USER_FILE = "path/to/file.py:function", r"^[^:]+\.py:[A-Za-z_]\w*$"
 FOLDER = r"^[^:]*/[^:/.]*(\.[^A-Za-z:/.][^:/.]*)*$"  # path/to/folder: a slash, and no suffix of letters
 MODEL_FILE = rf"{USER_FILE}|\.(skops|keras|onnx|json|ubj|txt|cbm)$|{FOLDER}"
 TEXT = "text"  # the tokenizer of models that take the texts themselves
@@ -21,7 +21,7 @@ PERCENT = r"^(\d*[1-9]\d*(\.\d+)?|0+\.\d*[1-9]\d*) ?%$"  # above 0
 # Corrections for texts that do not match a pattern.
 PATTERN_HINTS = {
     PERCENT: "give a number or a percentage above 0, such as 5%",
-    USER_FILE: "write path/to/file.py:function",
+    USER_FILE: f"write {EXAMPLE}",
     TOKENIZER: "write path/to/file.py:function, path/to/folder of a tokenizer.json, or text (of a model of texts)",
     MODEL_FILE: "name path/to/file.py:function, a .skops, .keras or .onnx file, one of XGBoost (.json, .ubj), LightGBM "
     "(.txt) or CatBoost (.cbm), or path/to/folder of transformers (here: ./folder); save a pipeline by skops.io.dump, "
@@ -92,7 +92,8 @@ def explain_errors(errors: list[dict], key: Any) -> str:
     if kind == "union_tag_invalid":
         choices = re.findall(r"'([^']+)'", error["ctx"]["expected_tags"])
         tag, key_of_kind = error["ctx"]["tag"], error["ctx"]["discriminator"].strip("'()")
-        return f"unknown {key_of_kind} '{tag}'.{nearest(tag, choices)}"
+        is_file = (tag.endswith(".py") or ":" in tag) and EXAMPLE in choices
+        return f"unknown {key_of_kind} '{tag}'{f'; write {EXAMPLE}' if is_file else f'.{nearest(tag, choices)}'}"
     if kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in PATTERN_HINTS:
         return f"{shorten_value(value)} is not understood; {PATTERN_HINTS[error['ctx']['pattern']]}"
     if value is None or value == {} or value == []:
@@ -130,7 +131,9 @@ def _explain_type(kind: str, value: Any, errors: list[dict]) -> str:
         wanted = [f" Or write {NUMBERS[e['type']]}." for e in errors if e["type"] in NUMBERS]
         return f"unknown value {shorten_value(value)}.{nearest(value, words)}{''.join(wanted)}"
     if kind.endswith(("model_type", "attributes_type", "dict_type")):
-        return f"{shorten_value(value)} is not a mapping of keys; write one"
+        is_kind = kind == "model_attributes_type" or errors[0].get("ctx", {}).get("class_name", "").lower() == value
+        wanted = f"{{kind: {value}}}" if is_kind and isinstance(value, str) and NAME.fullmatch(value) else "one"
+        return f"{shorten_value(value)} is not a mapping of keys; write {wanted}"
     if not others:  # a limit says more than the types of the other alternatives
         others = [f"give {' or '.join(dict.fromkeys([*types, *words]))}"]
     elif isinstance(value, float):

@@ -9,7 +9,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.machinery import SourceFileLoader
@@ -207,19 +207,38 @@ def resolve(reference: str) -> Call:
 DESIGN_ARGUMENTS = ("d", "shape", "graph", "budget", "seed")
 
 
+def check_function(reference: str) -> None:
+    """Raise a ShapelineError where "file.py:function" neither defines nor imports the name, without running it."""
+    file, name = split_function(reference)
+    nodes = list(ast.walk(_parse_file(file)))
+    imported = {(node.asname or node.name).split(".")[0] for node in nodes if isinstance(node, ast.alias)}
+    assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    defined = [node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    if not imported & {name, "*"} and name not in assigned:
+        _check_name(file, name, defined)
+
+
+def _check_name(file: str, name: str, functions: Collection[str]) -> None:
+    if name not in functions:
+        hint = f".{nearest(name, functions)}" if functions else "; the file defines no function, so add it"
+        raise ShapelineError(f"{expand(file)}: has no function '{name}'{hint}")
+
+
+def _parse_file(file: str) -> ast.Module:
+    path = expand(file)
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError) as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
+        where = "paths start at the folder of the configuration or run"
+        raise ShapelineError(f"{path}: cannot be read ({reason}); {where}") from error
+
+
 def list_arguments(reference: str) -> dict[str, bool]:
     """Return the arguments of "file.py:function", and whether each is required, without running the file."""
     file, name = split_function(reference)
-    path = expand(file)
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError) as error:
-        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
-        raise ShapelineError(f"{path}: cannot be read ({reason}); paths start at the folder of the run") from error
-    functions = {node.name: node.args for node in tree.body if isinstance(node, ast.FunctionDef)}
-    if name not in functions:
-        hint = f".{nearest(name, functions)}" if functions else "; the file defines no function, so add it"
-        raise ShapelineError(f"{path}: has no function '{name}'{hint}")
+    functions = {node.name: node.args for node in _parse_file(file).body if isinstance(node, ast.FunctionDef)}
+    _check_name(file, name, functions)
     arguments = functions[name]
     listed = [*arguments.posonlyargs, *arguments.args]
     needed = {argument.arg: index < len(listed) - len(arguments.defaults) for index, argument in enumerate(listed)}

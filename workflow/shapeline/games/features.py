@@ -294,8 +294,10 @@ def find_shape(
     input_shape: tuple[int, ...],
     groups: dict[str, tuple[str, ...]] | None = None,
     data: str | None = None,
+    names: tuple[str, ...] = (),
 ) -> tuple[int, ...] | None:
-    """Return the shape of the feature grid before data is read, None where it depends on the instance."""
+    """Return the shape of the feature grid before data is read, None where it depends on the instance; names: of the
+    columns, as far as they are known."""
     settings = _parse(settings)
     kind = settings["kind"]
     possible = [data] if data else ["image"] if len(input_shape) == 3 else ["table", "text"]
@@ -326,7 +328,7 @@ def find_shape(
     chosen = settings.get("groups") or groups
     if not chosen:
         raise ShapelineError("features kind 'group': the dataset has no groups; give 'groups', name -> columns.")
-    columns = [column for members in (groups or {}).values() for column in members]
+    columns = [column for members in (groups or {}).values() for column in members] or names
     if settings.get("groups") and len(columns) == input_shape[0]:
         _group_cells(chosen, tuple(columns))
     return (len(chosen),)
@@ -376,7 +378,9 @@ def _group_cells(groups: dict, names: tuple[str, ...]) -> np.ndarray:
     ):
         if columns:
             shown = ", ".join(f"'{name}'" for name in columns[:3]) + (", ..." if len(columns) > 3 else "")
-            raise ShapelineError(f"features groups: {len(columns)} column(s) {problem} ({shown}); each needs one.")
+            raise ShapelineError(
+                f"features groups: {len(columns)} column(s) {problem} ({shown}); list each column once."
+            )
     cells = np.empty(len(names), np.int32)
     cells[ids] = np.repeat(np.arange(len(groups)), [len(members) for members in groups.values()])
     return cells

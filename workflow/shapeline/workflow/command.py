@@ -67,6 +67,9 @@ def read_config(raw: dict, workflow: Any) -> Config:
     """Return the typed configuration of Snakemake's workflow; mistakes end the run before any job, in one line each."""
     try:
         if workflow.is_main_process:
+            for name in workflow.global_resources:
+                if name != "gpu" and name.lower().rstrip("s") == "gpu":
+                    raise ShapelineError(f"--resources {name}: no job asks for it; write --resources gpu=N")
             job_environment.check_workflow_folder(str(workflow.basedir))
             check_files(workflow.configfiles)
         # Snakemake merges files of the command line over those of the workflow, but lists them first.
