@@ -417,7 +417,9 @@ def test_a_model_that_returns_nan_is_named_with_its_instance(fresh):
         "    return Broken()\n"
     )
     fresh.configure(raw)
-    stopped = fresh.snakemake("scores", "--cores", "1", check=False)
+    # Nor does a run that fails wait until this hour is over.
+    words = ("--cores", "1", "--max-jobs-per-timespan", "300/1h")
+    stopped = fresh.snakemake("scores", *words, check=False, timeout=300)
     assert stopped.returncode
     assert "own.py:network" in stopped.stderr
     assert "nan" in stopped.stderr.lower()

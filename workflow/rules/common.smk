@@ -2,7 +2,6 @@
 import os
 from functools import cache
 
-from shapeline.files import trim_folders
 from shapeline.metrics.registry import METRICS
 from shapeline.workflow import command, job_code, job_environment, jobs, messages, runs
 
@@ -35,7 +34,7 @@ onstart:
 
 
 onsuccess:
-    trim_folders(f"{RESULTS}/.rows", CONFIG.row_store_gb * 1e9)
+    command.finish_run(CONFIG)
     messages.show_success(
         CONFIG,
         f"{RESULTS}/reports/index.html",
@@ -45,7 +44,7 @@ onsuccess:
 
 
 onerror:
-    trim_folders(f"{RESULTS}/.rows", CONFIG.row_store_gb * 1e9)
+    command.finish_run(CONFIG)
 
 
 @cache

@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import sys
+import threading
 import webbrowser
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -27,7 +28,7 @@ from shapeline.config.types import Config
 from shapeline.config.validation import check_files, check_frameworks, load
 from shapeline.datasets.sources import find_file
 from shapeline.errors import ShapelineError, ShapelineErrors
-from shapeline.files import format_bytes
+from shapeline.files import format_bytes, trim_folders
 from shapeline.fork_server import server as fork_server
 from shapeline.workflow import init_config, job_environment, jobs, messages, runs
 from shapeline.workflow.job_code import find_root
@@ -103,6 +104,14 @@ def start_run(config: Config, workflow: Any, gpus: int) -> str:
         lines += messages.list_gpu_lines(config, experiments, gpus, len(visible))
     messages.show(lines)
     return fork_server.start(len(needed)) if workflow.local_exec else ""
+
+
+def finish_run(config: Config) -> None:
+    """Trim the row store, and cancel Snakemake's timers of the next look at waiting jobs, which delay the exit."""
+    trim_folders(f"{config.results}/.rows", config.row_store_gb * 1e9)
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.cancel()
 
 
 def _build_parser() -> argparse.ArgumentParser:
