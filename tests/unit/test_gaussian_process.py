@@ -546,7 +546,8 @@ def test_intervals_are_wider_where_new_pairs_are_further_off_than_was_predicted(
     np.testing.assert_allclose(process.compute_variance_factor(turned, relevance, rest), found, rtol=1e-5)
 
 
-def test_single_features_are_in_every_fit_that_pairs_are_held_out_of(monkeypatch):
+@pytest.mark.parametrize(("times", "folds"), [(4, 3), (8, 5)])
+def test_single_features_are_in_every_fit_that_pairs_are_held_out_of(times, folds, monkeypatch):
     """The fit has all of them: without a third it errs more than it does, where these are few pairs more than all."""
     d, held, errors_of = 9, [], process._predict_errors
 
@@ -555,8 +556,8 @@ def test_single_features_are_in_every_fit_that_pairs_are_held_out_of(monkeypatch
         return errors_of(data, kept, out, *rest)
 
     monkeypatch.setattr(process, "_predict_errors", watch)
-    read_out(*drawn([smooth_game(d, 1)], 4 * d))
-    assert len(held) == 3 and sum(map(len, held)) == 2 * d - 1 - d  # all drawn pairs, once
+    read_out(*drawn([smooth_game(d, 1)], times * d))
+    assert len(held) == folds and sum(map(len, held)) == times * d // 2 - 1 - d  # all drawn pairs, once
     assert np.concatenate(held).max() < d - 2
 
 

@@ -43,7 +43,8 @@ MIN_SCALE_SHARE = 1e-10  # share of the scale below which terms explain all valu
 MAX_TERM_VARIANCE = 1e3  # relative to a coalition's: rounding errors would dominate beyond
 MIN_GAIN = 0.75  # in log likelihood per term, in units of the log of the number of candidates
 # A factor by held-out pairs: errors at pairs that relevances are learned from are too small, 4 times at 4 d, 2 at 16 d.
-FOLDS = 3
+FEW_FOLDS, FOLDS = 3, 5  # below and from so many pairs per feature:
+MIN_FOLD_PAIRS = 4
 HELD_OUT_STEPS = 6  # of the ascent without a fold
 PRIOR_PAIRS = (4, 16)  # weight of a factor of 1, in pairs, for ratios above and below 1, which vary by chance
 RESIDUAL_FACTOR = 1.25  # residuals have more main effects than the prior expects (median of 24 games)
@@ -558,7 +559,7 @@ def _add_terms(data: Data, inverse: np.ndarray, candidates: np.ndarray, power: n
 def compute_variance_factor(data: Data, relevance, rest, variance: np.ndarray | None = None) -> np.ndarray:
     """Return factors (n,) on the variances (n, d): squared errors at held-out pairs over their predicted variances.
 
-    relevance (n, d), rest (n, 4): initial values. The relevances and the curve are learned without each third of the
+    relevance (n, d), rest (n, 4): initial values. The relevances and the curve are learned without each fold of the
     sampled pairs; single features are in all folds, as in the fit itself. The weight of a pair is the squared share of
     its size that is not evaluated, as in the variance of that size's mean. Two-valued games, of labels or votes, are
     overfitted by chance: for them these errors are more reliable than the posterior variance, if it is given.
@@ -572,8 +573,9 @@ def compute_variance_factor(data: Data, relevance, rest, variance: np.ndarray | 
     first = m - sampled.sum(axis=1).min()
     reach = relevance.mean(axis=1) * d / 4
     squares, predicted = np.zeros((2, n, m))
-    for fold in range(FOLDS):
-        out = np.arange(first + fold, m, FOLDS)
+    folds = FOLDS if m >= MIN_FOLD_PAIRS * d else FEW_FOLDS
+    for fold in range(folds):
+        out = np.arange(first + fold, m, folds)
         kept = np.delete(np.arange(m), out)
         part = data.only(kept)
         scores = fitting.fit_posterior(part, relevance, rest).scores
