@@ -143,10 +143,15 @@ def test_important_words_are_drawn_per_class_before_their_tables():
     )  # fmt: skip
     page = importance.section(made, "a").data
     assert page.index("<svg") < page.index("<details>") and page.count("<table") == 4  # two per class
-    assert "words in at least 3 texts" in page
+    assert "words in at least 3 texts" in page and "against class bad" in page
+    card.pop("classes")
+    values = dataclasses.replace(made, experiment="values", dataset_card=card | {"task": "regression"})
+    page = importance.section(values, "a").data
+    assert "against the prediction" in page and "class the" not in page and "supports a larger prediction" in page
+    card["classes"] = ["bad", "$good$"]
     found = importance.mean_words(made, "a")
     groups = {
-        name: (list(one["word"]), *(one[end].to_numpy() for end in ("mean", "low", "high")))
+        f"class {name}": (list(one["word"]), *(one[end].to_numpy() for end in ("mean", "low", "high")))
         for name, one in found.groupby("group")
     }
     good, bad = figures.word_means(groups, "mean score (nats)").axes

@@ -267,7 +267,7 @@ def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str)
 
 @style_names
 def word_means(groups: Mapping[str, tuple[Sequence[str], np.ndarray, np.ndarray, np.ndarray]], across: str) -> Figure:
-    """Return a panel per class: its words of the largest |mean score|; groups: words, means and ends of intervals."""
+    """Return a panel per group with its words of the largest |mean score|; groups: words, means, ends of intervals."""
     columns = min(2, len(groups))
     rows = -(-len(groups) // columns)
     most = min(MAX_BARS, max(len(words) for words, *_ in groups.values()))
@@ -283,7 +283,7 @@ def word_means(groups: Mapping[str, tuple[Sequence[str], np.ndarray, np.ndarray,
         look = {"fmt": "none", "ecolor": INK, "elinewidth": 1, "capsize": 2}
         axes.errorbar(means, range(len(top)), xerr=np.nan_to_num([means - low, high - means]), **look)
         axes.axvline(0, color=INK, linewidth=0.8)
-        axes.set(title=f"class {shorten(group)}", xlabel=across)
+        axes.set(title=shorten(group), xlabel=across)
         name_features(axes, [words[index] for index in top])
     return drawing
 

@@ -232,21 +232,25 @@ def mean_words(results: Results, entry: str) -> pd.DataFrame:
 def _show_words(results: Results, entry: str) -> Iterator[HTML | None]:
     result, unit = mean_words(results, entry), experiment.find_unit(results, entry)
     across = f"mean score ({unit or 'no unit'})"
-    classes = dict(list(result.groupby("group", sort=True)))
+    classes = {
+        f"class {group}" if results.dataset_card.get("classes") else group: rows
+        for group, rows in result.groupby("group")
+    }
     if 0 < len(classes) <= MAX_GROUPS:
         found = {
             group: (list(rows["word"]), *(rows[end].to_numpy() for end in ("mean", "low", "high")))
             for group, rows in classes.items()
         }
         least = f"; words in at least {least} texts" if (least := result["texts"].min()) > 1 else ""
-        caption = f"Means over the texts with the word, with 95 % intervals{least}. {signs('the class')}."
+        meaning = signs(experiment.describe_positive(results))
+        caption = f"Means over the texts with the word, with 95 % intervals{least}. {meaning}."
         yield figure(figures.word_means(found, across), f"Importance of words by {entry}", caption, numbers=result)
-    shown = result.assign(score=[interval(row) for row in result.to_dict("records")], texts=result["texts"].map(number))
-    for group, rows in shown.groupby("group", sort=True):
-        rows = rows[["word", "score", "texts"]].rename(columns={"score": across})
-        most, others = rows.head(MAX_ROWS), rows.iloc[MAX_ROWS:].tail(MAX_ROWS).iloc[::-1]
+    for group, rows in classes.items():
+        scores, texts = [interval(row) for row in rows.to_dict("records")], rows["texts"].map(number)
+        shown = pd.DataFrame({"word": rows["word"], across: scores, "texts": texts})
+        most, others = shown.head(MAX_ROWS), shown.iloc[MAX_ROWS:].tail(MAX_ROWS).iloc[::-1]
         tables = [table(most, "Largest mean scores"), table(others, "Smallest mean scores") if len(others) else None]
-        yield fold(f"Words for and against class {group}", join_parts(*tables))
+        yield fold(f"Words for and against {group}", join_parts(*tables))
 
 
 def explanations(results: Results, entry: str | None) -> HTML:
