@@ -830,6 +830,15 @@ def test_predictions_that_differ_in_their_last_digits_are_reported(caplog):
     assert "differ by 3 and are as large as 1e+15, so that rounding changes scores" in caplog.text
 
 
+@pytest.mark.parametrize("method", ["shapley", "gp_shapley", "kernel_shap", "gp_interactions"])
+def test_features_that_a_model_does_not_use_have_scores_of_0(method):
+    rows = RNG.normal(size=(40, 7))
+    constant = shapeline.explain(lambda rows: np.full(len(rows), 0.3), rows[:3], method, background=rows)
+    assert not constant.scores.any() and not np.any(constant.interaction_values)
+    used = shapeline.explain(lambda rows: 0.3 + 0.1 * np.tanh(rows[:, 0]), rows[:3], method, background=rows, budget=20)
+    assert used.scores[:, 0].all() and not used.scores[:, 1:].any()
+
+
 def test_names_of_any_length_leave_space_for_the_figure():
     frame = pd.DataFrame(RNG.normal(size=(6, 3)), columns=["a" * 300, "b" * 300 + " end", "c"])
     found = shapeline.explain(lambda rows: rows @ [1.0, 2, 3], frame, "shapley", reference="zero", value="prediction")

@@ -13,6 +13,7 @@ from shapeline.errors import ShapelineError
 from shapeline.games.features import Features
 
 GRADIENT_EVALUATIONS = 3  # a forward pass, and a backward pass of about twice its work
+NOISE = 8 * np.finfo(float).eps  # share of a value that scores of equal values may be off, by averages and read-outs
 OPTIONAL = ("standard_error", "interaction_values", "interactions_standard_error")  # of scores; None if not estimated
 
 
@@ -47,6 +48,15 @@ class Explanation:
         """Record why the instances at these positions have no scores."""
         for position in positions:
             self.status[position], self.error[position] = status, str(failure)
+
+    def drop_noise(self, positions: np.ndarray) -> None:
+        """Set scores of these instances to 0 that are rounding errors of the values which they are differences of."""
+        noise = NOISE * np.maximum(np.abs(self.value_full[positions]), np.abs(self.value_empty[positions]))
+        for scores in (self.scores, self.interaction_values):
+            if scores is not None:
+                part = scores[positions]
+                part[np.abs(part) <= noise.reshape(-1, *[1] * (part.ndim - 1))] = 0
+                scores[positions] = part
 
     def at(self, order: np.ndarray) -> "Explanation":
         """Return the instances at these positions."""

@@ -293,6 +293,8 @@ def _explain_together(run: _Run, positions: np.ndarray, batch: Batch | Rounds, b
         for result, answer in zip(run.results, answers, strict=True):
             _store(run, positions, result, answer, batch)
             result.value_full[positions], result.value_empty[positions] = full, empty
+            if run.scorer is None:
+                result.drop_noise(positions)
         _check_full_values(run.game, run.inputs[positions], run.targets[positions], np.asarray(full))
     if batch.several:
         for position, number in zip(positions, np.broadcast_to(batch.distinct, len(values)), strict=True):
