@@ -191,6 +191,12 @@ def test_features_and_reference_by_kind():
     assert groups.feature_names == ("kind", "c")
 
 
+def test_the_mean_of_dates_is_the_middle_one():
+    frame = pd.DataFrame({"day": pd.date_range("2020-01-01", periods=5), "wage": range(5)})
+    found = shapeline.explain(lambda rows: rows["day"].dt.day + 0.5, frame, "shapley", value="prediction")
+    assert (found.value_empty == 3.5).all()
+
+
 # -------------------------------------------------------------------------------------------------------- targets
 
 

@@ -312,14 +312,17 @@ def _blur(inputs: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def _compute_typical(rows: np.ndarray, card: dict) -> np.ndarray:
-    """Return the mean of each column (n, columns) or, for codes, the most frequent; missing cells do not count."""
+    """Return the mean of each column (n, columns) or, for codes, the middle one of the most frequent; missing cells do
+    not count."""
     present = ~np.isnan(rows)
     count = present.sum(axis=0)
     usual = np.where(present, rows, 0).sum(axis=0, dtype=np.float64) / count.clip(1)
     usual[count == 0] = np.nan  # a column without training values stays missing
     for column in card.get("categorical") or ():
         if count[column]:
-            usual[column] = np.bincount(rows[present[:, column], column].astype(np.int64)).argmax()
+            counts = np.bincount(rows[present[:, column], column].astype(np.int64))
+            equal = np.flatnonzero(counts == counts.max())
+            usual[column] = equal[(len(equal) - 1) // 2]  # of dates that each occur once, not the first
     return usual.astype(rows.dtype)
 
 
