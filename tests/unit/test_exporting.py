@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -16,22 +15,20 @@ from PIL import Image
 from shapeline.errors import ShapelineError
 from shapeline.report import elements, exporting, rendering
 from shapeline.workflow import command
-from tests.fixtures.result_folder import build
 from tests.unit.test_documentation import BLOCKS, commands
-from tests.unit.test_reports import ENTRIES, REPORT
+from tests.unit.test_reports import REPORT
+
+pytestmark = pytest.mark.xdist_group("reports")  # one rendering serves all
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory):
+def reports(rendered, tmp_path_factory):
     """A folder with the executed notebook of a table."""
     root = tmp_path_factory.mktemp("root")
-    before = Path.cwd()
-    os.chdir(root)
-    try:
-        parameters = build(Path("results"), "table", ENTRIES["table"])
-        rendering.render(REPORT, parameters, "results/reports/cells.html", "results/reports/cells.ipynb")
-    finally:
-        os.chdir(before)
+    shutil.copytree(rendered / "table", root / "table")
+    (root / "results/reports").mkdir(parents=True)
+    for suffix in ("html", "ipynb"):
+        shutil.copy(rendered / f"reports/table.{suffix}", root / f"results/reports/cells.{suffix}")
     return root
 
 
@@ -61,7 +58,7 @@ def test_every_figure_and_table_of_a_page_is_a_file(reports, exported):
         if file.suffix == ".tex":
             text = file.read_text()
             assert r"\toprule" in text and text.count("{tabular}") == 2 and not set(text) & {"−", "±", "⚠", "★"}
-    compared = pd.read_parquet(next((reports / "results").rglob("compared.parquet")))
+    compared = pd.read_parquet(next(reports.rglob("compared.parquet")))
     written = pd.read_csv(folder / "metric_error.csv")
     assert written["mean"].tolist() == pytest.approx(compared[compared["metric"] == "error"]["mean"].tolist())
 

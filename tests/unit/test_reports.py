@@ -21,8 +21,9 @@ from shapeline.errors import ShapelineError
 from shapeline.papers import claims
 from shapeline.report import elements, experiment, index, rendering
 from shapeline.workflow.job_code import list_page_code
-from tests.fixtures.result_folder import METHODS, build
+from tests.fixtures.result_folder import METHODS
 
+pytestmark = pytest.mark.xdist_group("reports")  # one rendering serves all
 REPORT = Path(__file__).parents[2] / "notebooks" / "report.ipynb"
 ENTRIES = {"image": tuple(METHODS), "table": ("exact", "kernel_shap", "sample_shapley", "lime", "occlusion", "random")}
 SECTIONS = ["Explanations", "Instances", "Comparison", "Robustness", "How to read this report"]
@@ -39,24 +40,6 @@ def notebook(path: Path, *cells) -> Path:
 
 def shown_text(page: str) -> str:
     return re.sub(r"<(style|script)>.*?</\1>|<[^>]+>", " ", page, flags=re.S)
-
-
-@pytest.fixture(scope="module")
-def rendered(tmp_path_factory):
-    """Both kinds of experiment, rendered from their result folders with paths relative to the working folder."""
-    root = tmp_path_factory.mktemp("root")
-    before = Path.cwd()
-    os.chdir(root)
-    try:
-        parameters = {kind: build(Path(kind), kind, entries) for kind, entries in ENTRIES.items()}
-        for kind, given in parameters.items():
-            rendering.render(
-                REPORT, given, f"reports/{kind}.html", f"reports/{kind}.ipynb", {"settings_digest": "0123"}
-            )
-        index.write_index([f"reports/{kind}.ipynb" for kind in parameters], "reports/index.html")
-    finally:
-        os.chdir(before)
-    return root
 
 
 @pytest.mark.parametrize("kind", ["image", "table"])

@@ -63,13 +63,6 @@ def test_a_folder_whose_name_has_a_space_a_quote_and_another_letter(source, tmp_
     run_target("smoke", folder, [python, "-m", "snakemake"], TMPDIR=str(temporary))
 
 
-def test_an_environment_elsewhere_in_such_a_folder(source, tmp_path):
-    """No path of it, relative or absolute, is one word of a shell."""
-    folder = copy_of(source, tmp_path / "shapeline")
-    python = make_environment(tmp_path / ODD_NAME / "environment")
-    run_target("tiny", folder, [python, "-m", "snakemake"])
-
-
 def test_a_symbolic_link_without_home_in_the_c_locale(source, tmp_path):
     copy_of(source, tmp_path / "real")
     (tmp_path / "link").symlink_to("real")
@@ -90,9 +83,11 @@ READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@
 
 
 def test_a_source_that_cannot_be_written_runs_from_another_folder(source, tmp_path):
+    """By an environment in a third folder, of which no path, relative or absolute, is one word of a shell."""
     installed, folder = copy_of(source, tmp_path / "installed"), tmp_path / "work {run}"
     folder.mkdir()
-    words = [sys.executable, "-m", "shapeline.workflow.command", "run"]
+    python = make_environment(tmp_path / ODD_NAME / "environment")
+    words = [python, "-m", "shapeline.workflow.command", "run"]
     if os.geteuid():
         subprocess.run(["chmod", "-R", "a-w", installed], check=True)
         prefix = ()

@@ -32,19 +32,21 @@ def made(folder, *functions: str):
         sys.modules.pop("make_files", None)
 
 
-def test_a_custom_table_pipeline_method_and_scores_run_to_a_report(own):
+def test_custom_data_pipelines_keras_file_method_and_scores_run_to_a_report(own):
     checkout, folder, raw = own
-    made(folder, "models", "scores", "shapes")
-    del raw["models"]["network"], raw["experiments"]["pictures"], raw["experiments"]["loans"]["methods"]["random"]
+    made(folder, "models", "scores", "network", "shapes")
+    del raw["experiments"]["loans"]["methods"]["random"]
     raw["experiments"]["loans"]["metrics"] = {
         "error": {"reference": "exact"},
         "own": raw["experiments"]["loans"]["metrics"]["own"],
     }
-    raw["experiments"]["remarks"]["methods"] = {"occlusion": {"method": "occlusion"}}
+    for name in ("remarks", "pictures"):
+        raw["experiments"][name]["methods"] = {"occlusion": {"method": "occlusion"}}
+    raw["experiments"]["pictures"]["metrics"] = {"cost": {}}
     raw["models"]["opinions"]["training"] = {"epochs": 2}
     checkout.configure(raw)
     asked = [("limits", "exact"), ("remarks", "occlusion"), ("pieces", "exact"), ("pieces", "l_shapley")]
-    asked += [("rule", "exact"), ("shapes", "occlusion")]
+    asked += [("rule", "exact"), ("shapes", "occlusion"), ("pictures", "occlusion")]
     tables = [f"results/{name}/scores/{entry}/0-of-1.parquet" for name, entry in asked]
     checkout.snakemake("--cores", "2", "loans", *tables, timeout=1200)
 
@@ -70,7 +72,9 @@ def test_a_custom_table_pipeline_method_and_scores_run_to_a_report(own):
     whole_words(folder, results)
     read = abs(scores.matrix(scores.read(results / "rule/scores/exact"))).max(0) > 1e-9
     assert read.tolist() == [False, True, True, False, True, False]  # income, debt, home: what rule.py reads
-    assert json.loads((results / "models/shapes/card.json").read_text())["test_accuracy"] > 0.9
+    assert (scores.read(results / "pictures/scores/occlusion")["evaluations"] == 17).all()
+    for name in ("shapes", "network"):
+        assert json.loads((results / f"models/{name}/card.json").read_text())["test_accuracy"] > 0.9
     measured = compared.loc["own"]
     assert set(measured["statistic"]) == {"spread"} and measured["mean"].between(1, 6).all()
     page = (results / "reports/loans.html").read_text()
@@ -100,15 +104,3 @@ def whole_words(folder, results):
             said = [sum(subwords.PIECES[piece] for piece in subwords.pieces(word)) for word in row["words"]]
             sign = 0.5 if row["prediction"] == 1 else -0.5
             assert rows.loc[instance, "scores"] == pytest.approx([sign * one for one in said], abs=1e-5)
-
-
-def test_a_keras_file_is_explained(own):
-    checkout, folder, raw = own
-    made(folder, "models", "scores", "network", "shapes")
-    raw["experiments"]["pictures"]["methods"] = {"occlusion": {"method": "occlusion"}}
-    raw["experiments"]["pictures"]["metrics"] = {"cost": {}}
-    checkout.configure(raw)
-    checkout.snakemake("--cores", "2", "results/pictures/scores/occlusion/0-of-1.parquet", timeout=1200)
-    rows = scores.read(checkout.path / "results/pictures/scores/occlusion")
-    assert (rows["status"] == "ok").all() and (rows["evaluations"] == 17).all()
-    assert json.loads((checkout.path / "results/models/network/card.json").read_text())["test_accuracy"] > 0.9

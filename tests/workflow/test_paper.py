@@ -110,7 +110,7 @@ def small(paper: dict, folder) -> dict:
                 # Each shift asks all nodes anew.
                 changed[entry] = {"min_size": 12 if "shifts" in method else min(3, method["min_size"])}
             if method["method"] == "qii":
-                changed[entry] = {"permutations": 10}
+                changed[entry] = {"permutations": 3}
             if "background" in method:
                 changed[entry] = {"background": 2}
             if method.get("features", {}).get("kind") == "patch":
