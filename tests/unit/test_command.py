@@ -672,3 +672,11 @@ def test_each_untrusted_file_is_a_line(default, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         command.read_config(default, workflow)
     assert ended.value.code == "--resources gpus: no job asks for it; write --resources gpu=N"
+
+
+@pytest.mark.parametrize("package", ["yaml", "filelock"])
+def test_the_command_without_the_workflows_packages_is_one_line(package):
+    program = f"import sys; sys.modules[{package!r}] = None; from shapeline.workflow.command import main; main()"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    wanted = f"shapeline: {package} is not installed; pip install 'shapeline[workflow]'\n"
+    assert (ended.returncode, ended.stderr) == (1, wanted)

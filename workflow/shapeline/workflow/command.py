@@ -21,17 +21,22 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
-
 from shapeline import __version__
-from shapeline.config.types import Config
-from shapeline.config.validation import check_files, check_frameworks, load
-from shapeline.datasets.sources import find_file
-from shapeline.errors import ShapelineError, ShapelineErrors
-from shapeline.files import format_bytes, trim_folders
-from shapeline.fork_server import server as fork_server
-from shapeline.workflow import init_config, job_environment, jobs, messages, runs
-from shapeline.workflow.job_code import find_root
+from shapeline.errors import ShapelineError, ShapelineErrors, reported_extras
+
+try:  # an installation for Python's interface lacks packages of the workflow
+    with reported_extras("shapeline"):
+        import yaml
+
+        from shapeline.config.types import Config
+        from shapeline.config.validation import check_files, check_frameworks, load
+        from shapeline.datasets.sources import find_file
+        from shapeline.files import format_bytes, trim_folders
+        from shapeline.fork_server import server as fork_server
+        from shapeline.workflow import init_config, job_environment, jobs, messages, runs
+        from shapeline.workflow.job_code import find_root
+except ShapelineError as error:
+    sys.exit(str(error))
 
 # What to do where the system refuses a file.
 REFUSALS = dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "check its permissions, or use another folder")
