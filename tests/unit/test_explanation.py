@@ -411,6 +411,14 @@ def test_a_frame_has_a_row_an_instance_and_feature(explained):
     assert words["feature"].tolist() == ["great", "film", "bad"] and words["instance"].tolist() == [0, 0, 1]
 
 
+def test_labels_of_a_panel_are_tuples_after_storing(tmp_path):
+    days = pd.date_range("2020-01-01", periods=2)
+    panel = pd.DataFrame({"wage": [1.0, 2.0, 4.0, 8.0]}, pd.MultiIndex.from_product([["p", "q"], days]))
+    shapeline.explain(lambda rows: rows["wage"] / 9, panel, "shapley", background=panel).save(tmp_path / "e.parquet")
+    stored = shapeline.Explanation.load(tmp_path / "e.parquet")
+    assert stored.about.instances[1] == ("p", "2020-01-02 00:00:00") and stored.to_frame()["instance"].nunique() == 4
+
+
 def test_rows_of_a_multiple_index_and_signs_that_do_not_print():
     index = pd.MultiIndex.from_product([["p", "q"], [1, 2]], names=["site", "day"])
     frame = pd.DataFrame({"a\nb": ["x\ny", "z"] * 2, "c": range(4)}, index=index)

@@ -248,6 +248,7 @@ def test_wrong_outputs_are_refused():
     for model, outputs, said in (
         (nn.Linear(3, 2), "probs", "outputs is 'probs'; give 'probabilities' or 'logits'"),
         (lambda rows: rows[:, 0], "logits", "cannot be used as 'logits'"),
+        (Own(2, lambda z: 5 * z), "probabilities", "gave values from -.*, and probabilities are from 0 to 1; "),
     ):
         with pytest.raises(ShapelineError, match=said):
             shapeline.explain(model, X[:2], "occlusion", "zero", outputs=outputs)

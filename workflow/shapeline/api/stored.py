@@ -67,8 +67,15 @@ def write(explanation, path: str | Path) -> None:
 
 def _as_json(label: Any) -> Any:
     """Return the label of an instance, as text where JSON cannot store it."""
+    if isinstance(label, tuple):
+        return [_as_json(one) for one in label]
     label = label.item() if isinstance(label, np.generic) else label
-    return label if isinstance(label, str | int | float | list | tuple | None) else str(label)
+    return label if isinstance(label, str | int | float | None) else str(label)
+
+
+def _as_label(stored: Any) -> Any:
+    """Return the label of an instance that JSON stored, a tuple of an index of several levels as a tuple."""
+    return tuple(map(_as_label, stored)) if isinstance(stored, list) else stored
 
 
 def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
@@ -112,7 +119,7 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
         shared, names = tuple(described["names"]), about["names"]
         about["names"] = [shared] * n if names is None else [tuple(each) for each in names]
         about |= {"data": _unpack(about["data"]), "features": _unpack_features(about["features"])}
-        about["classes"] = tuple(about["classes"])
+        about["classes"], about["instances"] = tuple(about["classes"]), list(map(_as_label, about["instances"]))
     spread = None if rows["standard_error"].isna().all() else _stack_rows(rows["standard_error"], shape)
     most = longest * (longest - 1) // 2
     pairs, of_pairs = (

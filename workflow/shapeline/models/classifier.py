@@ -119,6 +119,8 @@ class Classifier:
                 break
         if self.outputs == "probabilities":
             outputs = framework.outputs(self.module, np.asarray(detach(inputs[:PROBES]))) if self.task == TASK else None
+            if outputs is not None:
+                self._check_range(outputs)
             several = outputs is not None and outputs.shape[1] > 1
             if several and not _sums_to_one(outputs[np.isfinite(outputs).all(1)]):
                 if self.n_classes is not None:  # known from a dataset
@@ -128,6 +130,15 @@ class Classifier:
                     )
                 self.task = "multilabel"
             self.module = framework.build_from_probabilities(self.module, self.task)
+
+    def _check_range(self, outputs: np.ndarray) -> None:
+        """Raise ShapelineError for outputs (n, k) stated to be probabilities that are others."""
+        finite = outputs[np.isfinite(outputs)]
+        if finite.size and _select_probabilities(finite[:, None]) is None:
+            raise ShapelineError(
+                f"model '{self.architecture}': gave values from {finite.min():.3g} to {finite.max():.3g}, and "
+                "probabilities are from 0 to 1; leave outputs out, or give outputs='logits'"
+            )
 
     def _outputs(self, inputs: Any, batch: int) -> np.ndarray:
         """Return log-probabilities (n, classes) float64, or predictions (n, 1)."""
