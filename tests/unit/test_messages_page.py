@@ -17,6 +17,7 @@ import shapeline
 from shapeline.api import plots
 from shapeline.config import validation
 from shapeline.errors import NAMES_ELSEWHERE, ShapelineError, nearest
+from shapeline.games import features
 from shapeline.methods.registry import METHODS
 
 PAGE = Path(__file__).parents[2] / "docs/messages.md"
@@ -220,7 +221,9 @@ def test_names_of_shap_and_captum_lead_to_ours(given, meant):
 def test_names_of_elsewhere_lead_to_methods():
     calls = (shapeline.explain, shapeline.shapley_values)
     arguments = {name for call in calls for name in inspect.signature(call).parameters}
-    assert set(NAMES_ELSEWHERE.values()) <= {*METHODS, *arguments, *plots.DRAWN}
+    kinds = {kind for kinds in features.CHOICES.values() for kind in kinds}
+    assert set(NAMES_ELSEWHERE.values()) <= {*METHODS, *arguments, *plots.DRAWN, *kinds}
+    assert nearest("quickshift", kinds) == " Did you mean 'superpixel'?"
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ NAMES_ELSEWHERE = {
     **dict.fromkeys(("labels", "toplabels", "outputindexes"), "target"),
     **dict.fromkeys(("data", "masker", "imputer"), "background"),
     **{"baselines": "reference", "featuremask": "features", "link": "value"},
+    **dict.fromkeys("segment segments segmentation quickshift slic felzenszwalb".split(), "superpixel"),
+    **dict.fromkeys(("token", "tokens"), "word"),
     **{"randomseed": "seed", "silent": "progress", "verbose": "progress"},
     **{
         "scatter": "dependence",
