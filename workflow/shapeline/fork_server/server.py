@@ -47,7 +47,7 @@ PACKAGE_MODULES = {
     ),
 }
 MIN_JOBS = 6  # with fewer jobs, a run would save less than the server's start costs
-MAX_IDLE_SECONDS = 2.0  # the server of a framework, with up to 600 MB, ends after this time without a job
+MAX_IDLE_SECONDS = 30.0  # without a job, after which the server of a framework, with up to 600 MB, ends
 LASTING_KINDS = (BASE, "report")  # servers for the entire run; that of "report" has 90 MB
 MAX_REQUEST_BYTES = 1 << 20  # arguments and environment
 
