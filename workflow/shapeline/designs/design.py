@@ -86,7 +86,7 @@ def check_integer(where: str, name: str, value: object, minimum: int) -> int:
         number = operator.index(value)
     except TypeError:
         number = None
-    if number is None or number < minimum or isinstance(value, bool):
+    if number is None or number < minimum or isinstance(value, bool | np.bool):
         raise ShapelineError(f"{where}: {name} is {value!r}; give a whole number of at least {minimum}.")
     return number
 
