@@ -2,6 +2,8 @@
 
 import json
 import re
+import sys
+import types
 from itertools import combinations
 from math import comb, factorial
 from pathlib import Path
@@ -417,6 +419,20 @@ def test_an_explanation_prints_its_pairs():
     np.testing.assert_allclose(few["score"], (ROWS[:, 1] * ROWS[:, 3] * BOTH[1, 3])[1:], atol=1e-9)
     with pytest.raises(ShapelineError, match="occlusion computes no interactions; use one of shapley_interactions"):
         explained("occlusion").interactions()
+
+
+def test_main_effects_alone_are_no_waterfall(monkeypatch):
+    found = explained("shapley_interactions")
+    assert "main effects; .interactions() has those of pairs" in repr(found)
+    with pytest.raises(ShapelineError, match=r"waterfall.* with the interactions of pairs alone; use 'pairs' or 'bar'"):
+        found[0].plot("waterfall")
+    as_given = types.ModuleType("shap")
+    as_given.Explanation = lambda values, *given, **more: values
+    monkeypatch.setitem(sys.modules, "shap", as_given)
+    values = found.to_shap()
+    np.testing.assert_array_equal(values, values.transpose(0, 2, 1))
+    np.testing.assert_allclose(values.sum(axis=(1, 2)), found.value_full - found.value_empty, atol=1e-9)
+    np.testing.assert_array_equal(np.diagonal(values, axis1=1, axis2=2), found.scores)
 
 
 def test_texts_of_other_lengths_have_pairs_of_their_own():

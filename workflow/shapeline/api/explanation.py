@@ -352,7 +352,8 @@ class Explanation(Record):
     @reported_extras("to_shap")
     def to_shap(self) -> "shap.Explanation":
         """Return a shap.Explanation, for the plots of shap; of images scores per pixel (n, height, width, channels), in
-        equal shares of a feature's. ShapelineError without shap, or if the instances of a table have other features."""
+        equal shares of a feature's; of interaction methods (n, d, d), as of TreeExplainer: half of a pair's score at
+        either place. ShapelineError without shap, or if the instances of a table have other features."""
         import shap
 
         if not len(self):
@@ -372,9 +373,11 @@ class Explanation(Record):
             raise ShapelineError(
                 "to_shap: instances have different features; convert one of them, as in e[3].to_shap()"
             )
-        values = self._values()
+        values, scores = self._values(), _flatten(self.scores)[:, : (d := len(self.about.names[0]))]
+        if self.interaction_values is not None:
+            scores = build_symmetric(self.interaction_values, d) / 2 + scores[..., None] * np.eye(d)
         return shap.Explanation(
-            _flatten(self.scores)[:, : len(self.about.names[0])],
+            scores,
             self.value_empty,
             None if values is None else values.apply(_to_numbers).to_numpy(float),
             display_data=None if values is None else np.vectorize(_show_cell, [object])(values.to_numpy(dtype=object)),

@@ -146,6 +146,8 @@ def facts(explanation) -> dict[str, str]:
         texts["failed"] = f"{len(failed)} of {_count_rows(explanation)}: {failed[0]}"
     if flags := list_warnings(explanation):
         texts["warning"] = "; ".join(flags)
+    if explanation.interaction_values is not None:
+        texts["scores"] = "main effects; .interactions() has those of pairs"
     if method is not None and method.unsigned:
         texts["sign"] = "none: scores are magnitudes"
     if method is not None and method.unit == "output" and about.value not in ("prediction", "log_probability"):

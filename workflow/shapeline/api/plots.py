@@ -55,6 +55,11 @@ def _draw_one(explanation, kind: str, draw: Callable):
     if len(explanation) != 1:
         raise ShapelineError(f"plot: '{kind}' shows one instance; select it, as in e[3].plot('{kind}')")
     name, unit = formatting.name_of(explanation), formatting.name_unit(explanation)
+    if kind == "waterfall" and explanation.interaction_values is not None:
+        raise ShapelineError(
+            f"plot: 'waterfall' adds scores to the base value, and those of {name} reach the prediction with the "
+            "interactions of pairs alone; use 'pairs' or 'bar'"
+        )
     if kind == "waterfall" and name != "external" and unit != formatting.name_value(explanation):
         raise ShapelineError(
             f"plot: 'waterfall' adds scores to the base value, and those of {name} are in another unit ({unit}); "
