@@ -26,10 +26,10 @@ def slow() -> dict:
     raw = copy.deepcopy(TINY)
     raw["experiments"]["tiny"] |= {
         "features": {"kind": "patch", "size": 2},
-        "instances": {"count": 5},
+        "instances": {"count": 4},
         "methods": {"exact": {"method": "shapley"}},
         "metrics": {"cost": {}},
-        "shards": 5,
+        "shards": 4,
     }
     return raw
 
@@ -123,7 +123,7 @@ def test_a_killed_worker_loses_only_its_shard(running, undisturbed):
     youngest.send_signal(signal.SIGKILL)
     assert process.wait(timeout=240)
     said = (checkout.path / "said").read_text()
-    assert re.search(r"\[attribute tiny exact shard \d of 5\] error: ended by (SIGKILL|signal 9)\n", said), said
+    assert re.search(r"\[attribute tiny exact shard \d of 4\] error: ended by (SIGKILL|signal 9)\n", said), said
     checkout.snakemake("scores", "--cores", "2")
     after = shards(checkout)
     assert {name: after[name] for name in before} == before
@@ -196,7 +196,7 @@ def test_an_interrupted_rerun_keeps_every_row_and_the_same_command_finishes(done
             command, cwd=done.path, env=environment, stdout=said, stderr=said, start_new_session=True
         )
     try:
-        wait_for(lambda: len(shards(done)) < 5 and workers_in(done))
+        wait_for(lambda: len(shards(done)) < 4 and workers_in(done))
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(timeout=60)
     finally:
@@ -214,7 +214,7 @@ def test_an_interrupted_rerun_keeps_every_row_and_the_same_command_finishes(done
     done.snakemake(*command[1:])
     assert_as_undisturbed(done, undisturbed)
     logs = [log.read_text() for log in (done.path / "results/logs/attribute/tiny/exact").iterdir()]
-    assert len(logs) == 5 and all(": 0 computed, 1 reused\n" in log for log in logs)
+    assert len(logs) == 4 and all(": 0 computed, 1 reused\n" in log for log in logs)
 
 
 @contextmanager
@@ -232,7 +232,7 @@ def mounted(path, *options: str):
 
 @GROUP
 def test_a_full_disk_is_reported_and_leaves_no_partial_file(done, undisturbed):
-    for file in (done.path / SHARDS).glob("[23]-of-5.parquet"):
+    for file in (done.path / SHARDS).glob("[23]-of-4.parquet"):
         file.unlink()
     kept = done.path / "kept"
     (done.path / SHARDS).rename(kept)
@@ -243,7 +243,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_file(done, undisturbed):
         (done.path / SHARDS / "filler").write_bytes(bytes(12_000))
         stopped = done.snakemake("scores", "--cores", "1", check=False)
         assert stopped.returncode
-        assert "[attribute tiny exact shard 3 of 5] error: [Errno 28]" in stopped.stderr, stopped.stderr[-3000:]
+        assert "[attribute tiny exact shard 3 of 4] error: [Errno 28]" in stopped.stderr, stopped.stderr[-3000:]
         assert "No space left on device" in stopped.stderr
         assert not [file for file in (done.path / SHARDS).iterdir() if file.name.startswith((".", "2", "3"))]
     shutil.rmtree(done.path / SHARDS)
@@ -255,14 +255,14 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_file(done, undisturbed):
 @GROUP
 @pytest.mark.parametrize("damage", ["truncated", "flipped bits"])
 def test_a_damaged_score_file_is_named_and_recomputed(done, undisturbed, damage):
-    file = done.path / SHARDS / "2-of-5.parquet"
+    file = done.path / SHARDS / "2-of-4.parquet"
     content = bytearray(file.read_bytes())
     for place in range(len(content) // 8, len(content) // 2, 61):  # one alone may hit what is never read
         content[place] ^= 1
     file.write_bytes(content if damage == "flipped bits" else content[: len(content) // 2])
     stopped = done.snakemake("metrics", "--cores", "1", check=False)
     assert stopped.returncode
-    assert re.search(rf"{SHARDS}/2-of-5.parquet: damaged \(.*\); remove it and run again", stopped.stderr)
+    assert re.search(rf"{SHARDS}/2-of-4.parquet: damaged \(.*\); remove it and run again", stopped.stderr)
     file.unlink()
     done.snakemake("scores", "--cores", "2")
     assert_as_undisturbed(done, undisturbed)
@@ -273,7 +273,7 @@ def test_a_damaged_model_is_named_and_trained_again_to_the_same_scores(done, und
     weights = done.path / "results/models/cnn/weights.safetensors"
     content, arrays = weights.read_bytes(), safetensors.numpy.load_file(weights)
     weights.write_bytes(content[: len(content) // 2])
-    (done.path / SHARDS / "2-of-5.parquet").unlink()
+    (done.path / SHARDS / "2-of-4.parquet").unlink()
     stopped = done.snakemake("scores", "--cores", "1", check=False)
     assert stopped.returncode
     assert re.search(
@@ -291,7 +291,7 @@ def test_a_damaged_model_is_named_and_trained_again_to_the_same_scores(done, und
 
 @GROUP
 def test_a_shard_of_other_settings_is_named_and_recomputed(done, undisturbed):
-    file = done.path / SHARDS / "2-of-5.parquet"
+    file = done.path / SHARDS / "2-of-4.parquet"
     rows, about = scores.read(file), scores.metadata(file)
     later = file.stat().st_mtime + 5
     scores.write(file, rows, {**about, "settings_digest": "of a colleague's"})
@@ -299,8 +299,8 @@ def test_a_shard_of_other_settings_is_named_and_recomputed(done, undisturbed):
     stopped = done.snakemake("-n", "scores", check=False)
     assert stopped.returncode
     told = "has no record of 1 file made with other settings or code"
-    assert f"{told}: {SHARDS}/2-of-5.parquet; remove" in stopped.stderr
-    assert f"\n  rm {SHARDS}/2-of-5.parquet" in stopped.stderr
+    assert f"{told}: {SHARDS}/2-of-4.parquet; remove" in stopped.stderr
+    assert f"\n  rm {SHARDS}/2-of-4.parquet" in stopped.stderr
     file.unlink()
     done.snakemake("scores", "--cores", "2")
     assert_as_undisturbed(done, undisturbed)
@@ -316,7 +316,7 @@ def test_clocks_that_disagree_run_nothing_again(done):
 
 @GROUP
 def test_a_read_only_data_folder_serves_and_is_named_where_it_must_be_written(done, undisturbed):
-    (done.path / SHARDS / "2-of-5.parquet").unlink()
+    (done.path / SHARDS / "2-of-4.parquet").unlink()
     data = done.path / "data"
     with mounted(data, "--bind", str(data)):
         subprocess.run(["mount", "-o", "remount,bind,ro", str(data)], check=True)
