@@ -128,6 +128,15 @@ def test_tree_shap_is_written_for_trees_that_it_explains(
     validation.load(merged(default, given))
 
 
+def test_the_features_are_the_columns_that_the_model_was_fitted_on(tmp_path):
+    table = pd.DataFrame({name: RNG.random(60) for name in ("id", "a", "b", "c")} | {"label": ["x", "y"] * 30})
+    table.to_csv(tmp_path / "data.csv", index=False)
+    skops.io.dump(LogisticRegression().fit(table[["a", "b"]], table["label"]), tmp_path / "model.skops")
+    for keys, columns in (({}, ["a", "b"]), ({"columns": ["c", "a", "b"]}, ["c", "a", "b"])):
+        text = init_config.build_configuration(tmp_path / "data.csv", None, str(tmp_path / "model.skops"), keys)
+        assert yaml.safe_load(text)["datasets"]["data"]["columns"] == columns
+
+
 TEXTS = make_pipeline(TfidfVectorizer(), LogisticRegression())
 NEIGHBORS = make_pipeline(TfidfVectorizer(), KNeighborsClassifier())
 SELECTED = make_pipeline(make_column_transformer((StandardScaler(), make_column_selector(dtype_include=np.number))))

@@ -269,9 +269,10 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
     from shapeline.datasets import table_file
 
     regression, classes = task
-    # A trained model was fitted on all its columns.
+    pipeline = _load_pipeline(model)
     left_out = {} if model or "columns" in keys else _find_left_out(table)
-    features = table.drop(columns=list(left_out))
+    unfitted = [] if "columns" in keys else _find_unfitted(pipeline, table)
+    features = table.drop(columns=[*left_out, *unfitted])
     if features.shape[1] == 1:
         raise ShapelineError(f"{path}: has one feature column, and an attribution compares features; give two or more")
     for name in features:  # the run would refuse it
@@ -280,7 +281,7 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
     plain = plain and "categorical" not in keys
     built = "architecture: mlp" if plain else f"source: {_quote(_choose_name(path) + '.skops')}"
     exact = features.shape[1] <= (MAX_EXACT_OF_MODEL if model else MAX_EXACT)
-    trees, value = _list_tree_methods(model, regression, classes)
+    trees, value = _list_tree_methods(_find_tree_value(model, pipeline), regression, classes)
     rows = min(16, len(features) // 2)  # no more than there are training rows
     gradients = list_gradient_methods(model) if model or plain else []
     lines = ["source: table_file", *file]
@@ -289,6 +290,8 @@ def _configure_table(path: Path, file: list[str], table, model: str | None, task
     if left_out:
         without = ", ".join(f"{_quote(name)}, which {why}" for name, why in left_out.items())
         lines.append(f"columns: {_quote(list(features))}    # features; without {without}")
+    if unfitted:
+        lines.append(f"columns: {_quote(list(features))}    # features: those that the model was fitted on")
     if not model and not regression and (texts := _find_documents(features, None)) is not None:
         lines.append(
             f"# texts of {_quote(texts)} are categories; shapeline init --set 'text: ...' explains their words"
@@ -556,9 +559,8 @@ def _choose_name(path: Path) -> str:
     return f"my_{name}" if name in reserved or yaml.safe_load(name) != name else name
 
 
-def _list_tree_methods(model: str | None, regression: bool, classes: int) -> tuple[list[str], list[str]]:
+def _list_tree_methods(value: str | None, regression: bool, classes: int) -> tuple[list[str], list[str]]:
     """Return the line of tree_shap, if it explains the model's trees, and the line of the value to which they sum."""
-    value = _find_tree_value(model)
     lines = ["value: prediction"] * regression
     if value is None:
         return [], lines
@@ -568,23 +570,37 @@ def _list_tree_methods(model: str | None, regression: bool, classes: int) -> tup
     return ["tree_shap: {method: tree_shap}    # exact Shapley values, read from the trees"], lines
 
 
-def _find_tree_value(source: str | None) -> str | None:
+def _find_tree_value(source: str | None, pipeline: object) -> str | None:
     """Return what the trees of a model's file sum to, as `tree_shap.find_value`; None if unknown."""
-    kind = registry.find_kind(source, None)
-    if kind in registry.BOOSTED:
-        return "margin"
-    if kind != ".skops" or not Path(source).is_file():
-        return None
     from shapeline.methods.tree_shap import find_value
+
+    if registry.find_kind(source, None) in registry.BOOSTED:
+        return "margin"
+    while hasattr(pipeline, "steps"):
+        pipeline = pipeline.steps[-1][1]
+    with contextlib.suppress(ShapelineError):
+        return pipeline and find_value(pipeline)
+    return None
+
+
+def _load_pipeline(source: str | None) -> object:
+    """Return the estimator of a .skops file; None of another model, or where it cannot be read."""
     from shapeline.models import pipeline_file
 
+    if registry.find_kind(source, None) != ".skops" or not Path(source).is_file():
+        return None
     try:
-        last = pipeline_file.load_estimator(source, Path(source).read_bytes())
-        while hasattr(last, "steps"):
-            last = last.steps[-1][1]
-        return find_value(last)
+        return pipeline_file.load_estimator(source, Path(source).read_bytes())
     except ShapelineError:
         return None
+
+
+def _find_unfitted(pipeline: object, table) -> list[str]:
+    """Return the columns that a pipeline was not fitted on, if it was fitted on others of them."""
+    from shapeline.models.adapters import find_columns
+
+    fitted = find_columns(pipeline)
+    return [name for name in table if name not in fitted] if fitted is not None and set(fitted) < set(table) else []
 
 
 def _find_target(table) -> str:
