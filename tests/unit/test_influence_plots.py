@@ -124,6 +124,14 @@ def rendered(parameters, tmp_path_factory):
     return (folder / "image.html").read_text(), time.perf_counter() - start
 
 
+def test_a_regression_without_a_model_has_no_class(parameters):
+    table = experiment.load(**parameters["table"])
+    table.model_card.clear()
+    assert "No model is used; the class named below is the instance's label." in sections_points.sentences(table, 9)
+    table.dataset_card["task"] = "regression"
+    assert any("the number above an instance" in line for line in sections_points.sentences(table, 9))
+
+
 def test_the_page_has_every_section_and_needs_nothing_else(rendered):
     page, _ = rendered
     assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == SECTIONS

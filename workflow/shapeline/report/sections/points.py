@@ -90,7 +90,11 @@ def sentences(results: Results, rows: int, advised: bool = False) -> list[str]:
     if results.model_card:
         lines += findings.headlines(results, advised)
     else:
-        lines.append("No model is used; a class named below is the label of the instance.")
+        is_regression = results.dataset_card.get("task") == "regression"
+        named = (
+            "number above an instance is its target" if is_regression else "class named below is the instance's label"
+        )
+        lines.append(f"No model is used; the {named}.")
     if (pair := _select_pair(results)) and len(values := cosine(*pair.values())):
         verdict = "no lower than" if values.mean() >= PAPER_COSINE else "below"
         lines.append(
