@@ -222,6 +222,16 @@ def test_no_method_as_expensive_as_exact_values_is_recommended_for_its_error():
     assert "Recommended: exact (30 evaluations" in card(one, cheap) and "Below" not in card(one, cheap)
 
 
+def test_random_attribution_that_alone_fits_the_budget_is_not_recommended():
+    noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
+    results = of_errors({"lime": noise, "random": 9 * noise}, {"exact": 1024, "lime": 400, "random": 0}, budget=4)
+    results.entries["random"] = {"method": "random"}
+    [one] = criteria.collect_evidence(results)
+    assert one.within(results) is None and one.first(results).entry == "lime"
+    results.settings["budget"] = 100
+    assert one.within(results).entry == "lime"
+
+
 def test_the_recommendation_reports_warnings_of_its_method(one):
     made = answer({"dear": one.values["dear"], "free": one.values["dear"] + 9}, {"dear": 9, "free": 0})
     results = experiment(made)

@@ -98,6 +98,11 @@ def test_the_method_is_that_of_the_first_recommendation_else_no_control(results)
     answered = criteria.collect_evidence(other)
     assert importance.choose_method(other, answered) == "occlusion"
     cards = evidence.cards(answered, other).data
+    best = pd.concat([measured, measured[measured["method"] == "lime"].assign(method="random", value=-99.0)])
+    best = dataclasses.replace(results, measured={"log_odds": best})
+    answered_by_chance = criteria.collect_evidence(best)
+    assert answered_by_chance[0].first(best).entry == "random"
+    assert importance.choose_method(best, answered_by_chance) != "random"
     assert "Finds what the model relies on" in cards and '<p class="method">★ occlusion</p>' in cards
 
 

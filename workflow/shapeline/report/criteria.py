@@ -176,9 +176,11 @@ class Evidence:
         return None if (self.last.entry, self.last.outcome) == (within.entry, within.outcome) else self.last
 
     def within(self, results: Results) -> Recommendation | None:
-        """Return the recommendation within the experiment's budget, the empty and the full input not counted."""
+        """Return the recommendation within the experiment's budget, the empty and the full input not counted; None
+        where no method but random attribution fits it."""
         budget = results.settings.get("budget")
-        return self.advice(np.inf) if budget is None else self.advice(budget * results.d + 2)
+        advice = self.advice(np.inf) if budget is None else self.advice(budget * results.d + 2)
+        return None if advice is not None and list(advice.bounds.index) == [self.random] else advice
 
     def first(self, results: Results) -> Recommendation:
         """Return the recommendation that a page gives first: within the budget, or `last` where nothing fits it."""

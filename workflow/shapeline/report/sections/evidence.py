@@ -88,7 +88,7 @@ def _list_evidence(answer: Evidence, advice: Recommendation, results: Results) -
         "recommended": f"Best mean{scope}; no cheaper method is non-inferior to it."
         if is_best
         else f"Non-inferior to the best{scope}.",
-        "alone": "The only method measured.",
+        "alone": f"The only method measured{' within the budget' * limited}.",
     }.get(advice.outcome)
     if advice.outcome == "undecided":
         status = "has the best mean" if is_best else "is non-inferior to the best"

@@ -29,11 +29,13 @@ MIN_INSTANCES = 3  # with a word, so that its mean covers several texts
 
 
 def choose_method(results: Results, answered: Sequence[Evidence]) -> str | None:
-    """Return the method recommended by the first criterion that has one, else the first that is not a control."""
+    """Return the method recommended by the first criterion that has one, else the first that is not a control; never
+    random attribution, in which no feature is important."""
     picks = [advice.entry for answer in answered if (advice := answer.first(results)) and advice.entry]
     names = [name for entry in picks for name in (entry, entry.partition(" at ")[0])]
     others = [entry for entry in results.scores if not results.entries[entry].get("is_control")]
-    return next((name for name in [*names, *others] if name in results.scores), None)
+    fitting = (name for name in [*names, *others] if name in results.scores)
+    return next((name for name in fitting if results.entries[name].get("method") != "random"), None)
 
 
 def section(results: Results, entry: str | None) -> HTML | None:
