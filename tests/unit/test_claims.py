@@ -75,6 +75,10 @@ def test_fewer_evaluations_are_claimed_only_at_equal_error(results):
     }
     earlier = [scored(np.ones((30, 2)), evaluations=int(10 * x)).assign(budget=x) for x in budgets[:-1]]
     results.entries, results.intermediate_budgets = {}, dict.fromkeys(("good", "poor"), pd.concat(earlier))
+    errors = pd.DataFrame({"method": ["good", "poor"], "mean": [0.1, 0.2], "x": 16.0, "statistic": "rmse_by_budget"})
+    results.metrics = {"error": errors}
+    [row] = claims.findings.tabulate_equal_error(results).to_dict("records")
+    assert (row["method"], row["evaluations of good"], row["evaluations"]) == ("poor", "80", "160")
     told = claims.needs_fewer("good", "poor")(results)
     assert told.verdict == "holds" and told.found.startswith("2.00 times as many (2.00 to 2.00)")
     assert "80.0 evaluations against 160" in told.found

@@ -222,6 +222,14 @@ def test_no_method_as_expensive_as_exact_values_is_recommended_for_its_error():
     assert "Recommended: exact (30 evaluations" in card(one, cheap) and "Below" not in card(one, cheap)
 
 
+def test_the_name_of_a_custom_metric_stays_as_it_is(one):
+    own = Criterion("own", "top_share", "lower", "Custom metric: top_share", "top_share", "")
+    named = answer(dict(one.values.items()), dict(one.evaluations.items()), own)
+    assert "top_share −" in card(named, experiment(named, None)) and "Top_share" not in card(
+        named, experiment(named, None)
+    )
+
+
 def test_random_attribution_that_alone_fits_the_budget_is_not_recommended():
     noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
     results = of_errors({"lime": noise, "random": 9 * noise}, {"exact": 1024, "lime": 400, "random": 0}, budget=4)

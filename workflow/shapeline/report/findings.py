@@ -114,12 +114,12 @@ def tabulate_equal_error(results: experiment.Results) -> pd.DataFrame:
     frame = results.metrics["error"]
     ends = frame[frame["statistic"] == "rmse_by_budget"].sort_values("x").drop_duplicates("method", keep="last")
     best, *others = ends.sort_values("mean", kind="stable")["method"]
-    rows = []
+    rows, of_best = [], f"evaluations of {best}"
     for entry in others:
-        row = dict.fromkeys(("error", best, "evaluations", "ratio"), "–")
+        row = dict.fromkeys(("error", of_best, "evaluations", "ratio"), "–")
         if result := find_equal_error(results, best, entry):
             ratio = interval({"mean": result.ratio, "low": result.low, "high": result.high})
-            row = {"error": number(result.error, whole=False), best: number(result.first)}
+            row = {"error": number(result.error, whole=False), of_best: number(result.first)}
             row |= {"evaluations": number(result.second), "ratio": ratio}
         rows.append({"method": entry, **row})
     return pd.DataFrame(rows)

@@ -139,8 +139,8 @@ def cost_note(results: Results) -> HTML:
     if budget:
         text = (
             f"The budget is {number(budget)} d = {number(budget * results.d)} evaluations per instance, including the "
-            "empty and the full input. Sampled methods spend the budget; other methods have a fixed cost, with ⚠ if it "
-            f"is higher. A gradient counts as "
+            "empty and the full input. Sampled methods spend this budget or their own; others have a fixed cost. ⚠: "
+            "more evaluations than the experiment's budget. A gradient counts as "
             f"{format_count(experiment.count_gradient_cost(results), 'evaluation')}. {text}"
         )
     return fold(FOLD, note(text))
@@ -281,8 +281,8 @@ def _show_equal_error(results: Results) -> list[HTML]:
     return [
         table(shown, title),
         note(
-            "At the smallest error that both reach, by log-log interpolation between budgets; – without extrapolation "
-            "where a method does not cross it. 95 % intervals by resampling instances."
+            "At the smallest error that both reach, by log-log interpolation between budgets; – where a method does "
+            "not cross it between two budgets. 95 % intervals by resampling instances."
         ),
     ]
 

@@ -79,7 +79,7 @@ def verdicts(evidence: Sequence[Evidence], results: Results) -> list[tuple[str, 
 def _list_evidence(answer: Evidence, advice: Recommendation, results: Results) -> list[str]:
     """Return the mean, the result of the comparison, and the cost of the exact values, a sentence each."""
     title, count = answer.criterion.title.split(": ")[-1], len(advice.bounds)
-    quantity = title[:1].upper() + title[1:]
+    quantity = title if answer.criterion.metric == "own" else title[:1].upper() + title[1:]  # a function's own name
     limited = answer.within(results) is not None and results.settings.get("budget") is not None
     scope = f" of {count} methods{' within the budget' if limited else ''}"
     is_best = advice.entry == advice.bounds.index[0]
