@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from shapeline.papers import claims
+from shapeline.report import findings
 
 
 def measured(**columns):
@@ -77,8 +78,8 @@ def test_fewer_evaluations_are_claimed_only_at_equal_error(results):
     results.entries, results.intermediate_budgets = {}, dict.fromkeys(("good", "poor"), pd.concat(earlier))
     errors = pd.DataFrame({"method": ["good", "poor"], "mean": [0.1, 0.2], "x": 16.0, "statistic": "rmse_by_budget"})
     results.metrics = {"error": errors}
-    [row] = claims.findings.tabulate_equal_error(results).to_dict("records")
-    assert (row["method"], row["evaluations of good"], row["evaluations"]) == ("poor", "80", "160")
+    [row] = findings.tabulate_equal_error(results).to_dict("records")
+    assert (row["method"], row["evaluations of good"], row["evaluations"]) == ("poor", "80.0", "160")
     told = claims.needs_fewer("good", "poor")(results)
     assert told.verdict == "holds" and told.found.startswith("2.00 times as many (2.00 to 2.00)")
     assert "80.0 evaluations against 160" in told.found
