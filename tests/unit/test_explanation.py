@@ -166,8 +166,9 @@ def test_a_pipeline_of_texts_takes_a_series():
     model = make_pipeline(CountVectorizer(), LogisticRegression()).fit(
         ["good", "bad", "so good"], ["pos", "neg", "pos"]
     )
-    found = shapeline.explain(model, pd.Series(["a good one", "bad"]), "occlusion")
+    found = shapeline.explain(model, pd.Series(["a good one", "bad"], index=["x", "y"]), "occlusion")
     assert found.target_names == ["pos", "neg"] and found.of(0)[0] == ("a", "good", "one")
+    assert found.to_frame()["instance"].tolist() == ["x"] * 3 + ["y"]
 
 
 def test_features_and_reference_by_kind():

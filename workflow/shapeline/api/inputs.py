@@ -160,15 +160,14 @@ def read(
         if background is not None or feature_names is not None:
             name = "feature_names" if background is None else "background"
             raise ShapelineError(f"explain: {name}: texts have none; leave it out")
+        labels = list(original.index) if isinstance(original, pd.Series) else range(len(inputs))
         if cutter is None:
             ids, words, decode = encode_words(inputs, reference, original)
-            return Inputs(
-                "text", ids, words, range(len(ids)), {"kind": "text", "input_shape": [ids.shape[1]]}, take=decode
-            )
+            return Inputs("text", ids, words, labels, {"kind": "text", "input_shape": [ids.shape[1]]}, take=decode)
         if features is not None:
             raise ShapelineError("explain: features: of texts with a tokenizer they are its words; leave them out")
         ids, owners, words, card = tokenize(inputs, cutter)
-        return Inputs("text", ids, words, range(len(ids)), card, owners=owners)
+        return Inputs("text", ids, words, labels, card, owners=owners)
     other_rows = _order_cells("background", background, model), _order_cells("reference", reference, model)
     return _read_array(model, inputs, other_rows, tokens, features, feature_names)
 
