@@ -43,8 +43,8 @@ MIN_SCALE_SHARE = 1e-10  # share of the scale below which terms explain all valu
 MAX_TERM_VARIANCE = 1e3  # relative to a coalition's: rounding errors would dominate beyond
 MIN_GAIN = 0.75  # in log likelihood per term, in units of the log of the number of candidates
 # A factor by held-out pairs: errors at pairs that relevances are learned from are too small, 4 times at 4 d, 2 at 16 d.
-FEW_FOLDS, FOLDS = 3, 5  # below and from so many pairs per feature:
-MIN_FOLD_PAIRS = 4
+FEW_FOLDS, FOLDS = 3, 5  # five make intervals of two-valued games less wide, but too narrow at 4 d
+MIN_FOLD_PAIRS = 4  # per feature, from which there are five
 HELD_OUT_STEPS = 6  # of the ascent without a fold
 PRIOR_PAIRS = (4, 16)  # weight of a factor of 1, in pairs, for ratios above and below 1, which vary by chance
 RESIDUAL_FACTOR = 1.25  # residuals have more main effects than the prior expects (median of 24 games)
@@ -283,11 +283,12 @@ def prefer_linear(
 
 
 def compute_jump_variance(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray) -> np.ndarray:
-    """Return a minimum variance (n,) of scores if all pairs but the ends are linear and the ends jump, and of games of
-    two values: by the rule of succession, one in m + 1 of the pairs not evaluated jumps by as much.
+    """Return a minimum variance (n,) of scores for games that may jump at a pair that is not evaluated; else 0.
 
-    Coalitions that jump share the presence and absence of some features: of k, the coalitions are one of 2^k, and the
-    squared Shapley values sum to 2 pi / 4^k times the squared jump (Stirling, half of the features present).
+    These are games of two values, and games that are linear at all pairs except the empty and the full coalition. By
+    the rule of succession one in m + 1 of the other pairs jumps by as much. Coalitions that jump share the presence and
+    absence of k features, so they are one in 2^k, and their squared Shapley values sum to 2 pi / 4^k times the squared
+    jump (by Stirling's formula, with half of the k features present).
     """
     m, d = rows.shape[1:]
     slope, left = _fit_linear(rows[:, 1:], odd[:, 1:])
