@@ -412,6 +412,13 @@ def test_a_frame_has_a_row_an_instance_and_feature(explained):
     assert words["feature"].tolist() == ["great", "film", "bad"] and words["instance"].tolist() == [0, 0, 1]
 
 
+@pytest.mark.parametrize("unit", [1e-60, 1e60])
+def test_scores_beyond_the_range_of_a_file_are_not_stored(unit, tmp_path):
+    found = shapeline.explain(lambda rows: unit * rows[:, 0], RNG.normal(size=(4, 2)), "shapley", value="prediction")
+    with pytest.raises(ShapelineError, match=r"the largest score is .*, and files store numbers of 1e-38 to 3e\+38; "):
+        found.save(tmp_path / "e.parquet")
+
+
 def test_labels_of_a_panel_are_tuples_after_storing(tmp_path):
     days = pd.date_range("2020-01-01", periods=2)
     panel = pd.DataFrame({"wage": [1.0, 2.0, 4.0, 8.0]}, pd.MultiIndex.from_product([["p", "q"], days]))

@@ -33,6 +33,12 @@ def build_rows(explanation) -> pd.DataFrame:
 def write(explanation, path: str | Path) -> None:
     """Write the rows and their description."""
     about, n = explanation.about, len(explanation)
+    largest, limits = np.nanmax(np.abs(explanation.scores), initial=0), np.finfo(np.float32)
+    if largest > limits.max or 0 < largest < limits.tiny:
+        raise ShapelineError(
+            f"{path}: the largest score is {largest:.2g}, and files store numbers of {limits.tiny:.1g} to "
+            f"{limits.max:.1g}; explain the model's output times a constant"
+        )
     shared = explanation._shares_names()
     first = about.features[0] if n else None
     described = {
