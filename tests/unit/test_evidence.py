@@ -746,3 +746,9 @@ def test_the_overview_has_the_range_from_random_scores_to_the_best(one):
     assert rows == [("a", "100", link), ("b", "75", link), ("worse", "0", link)]  # random scores: 0
     assert "★ 100 %</a>" in table and table.count("★") == 1 and "100 evaluations per instance" in table
     assert index.section([], {}) is None
+    noise = np.abs(np.random.default_rng(10).normal(1, 0.1, 40))
+    results = of_errors({"lime": noise, "random": 9 * noise}, {"exact": 8, "lime": 400, "random": 0}, budget=4)
+    results.dataset_card["kind"] = "table"
+    [one] = criteria.collect_evidence(results)
+    page = index.section([results], {"e": [one]}).data  # the star of the card is in the table, too
+    assert one.first(results).entry == "exact" and re.search(r"<td>exact</td>.*★ 100 %", page)

@@ -23,22 +23,25 @@ from shapeline.seeds import digest
 from shapeline.statistics import paired
 from shapeline.statistics.recommendation import Recommendation
 
-Column = tuple[Results, Evidence, Recommendation | None]
+Column = tuple[Results, Evidence, Recommendation]
 
 
 def shares(answer: Evidence, advice: Recommendation) -> pd.Series:
-    """Return each mean rescaled so that random attribution (or the worst mean) is 0 and the best mean is 1."""
+    """Return each mean rescaled so that random attribution (or the worst mean) is 0 and the best mean is 1; also of the
+    exact values, where they are recommended for their own error."""
     means = answer.values.mean()
+    if advice.entry == answer.truth:
+        means[answer.truth] = answer.also[answer.truth].mean()
     if answer.criterion.better == "higher":
         means = -means
-    end, best = means.get(advice.ends_at, means.max()), means.min()
+    end, best = means.get(answer.last.ends_at, means.max()), means.min()
     return (end - means) / (end - best) if end > best else means * np.nan
 
 
 def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence]]) -> HTML | None:
     """Return the overview with links to pages (evidence by name); None where no criterion ranks methods."""
     columns = [
-        (result, answer, answer.within(result))
+        (result, answer, answer.first(result))
         for result in results
         if not warn_near_chance(result)
         for answer in evidence[result.experiment]
@@ -46,7 +49,7 @@ def section(results: Sequence[Results], evidence: Mapping[str, Sequence[Evidence
     ]
     if not columns:
         return None
-    positions = [shares(answer, answer.last) for _, answer, _ in columns]
+    positions = [shares(answer, advice) for _, answer, advice in columns]
     position_table = pd.DataFrame(dict(enumerate(positions))).dropna(how="all")
     position_table = position_table[(position_table.fillna(0) != 0).any(axis=1)]  # random attribution is 0 everywhere
     order = pd.DataFrame({"in": position_table.notna().sum(axis=1), "mean": position_table.mean(axis=1)})
@@ -94,7 +97,7 @@ def _write_row(entry: str, row: pd.Series, columns: Sequence[Column]) -> str:
             cells.append('<td title="not measured by this criterion">–</td>')
             continue
         result, answer, advice = column
-        is_recommended = advice is not None and (advice.entry == entry or str(advice.entry).startswith(f"{entry} at "))
+        is_recommended = advice.entry == entry or str(advice.entry).startswith(f"{entry} at ")
         mark = f"{'⚠ ' * bool(changes(answer, result))}{name_verdict(advice)[0]} " if is_recommended else ""
         spent = format_count(answer.evaluations.get(entry, np.nan), "evaluation")
         hint = f"{entry}, {_name_column(column)}: {spent} per instance"
