@@ -421,7 +421,7 @@ def test_an_explanation_prints_its_pairs():
         explained("occlusion").interactions()
 
 
-def test_main_effects_alone_are_no_waterfall(monkeypatch):
+def test_main_effects_alone_are_no_waterfall(monkeypatch, tmp_path):
     found = explained("shapley_interactions")
     assert "main effects; .interactions() has those of pairs" in repr(found)
     with pytest.raises(ShapelineError, match=r"waterfall.* with the interactions of pairs alone; use 'pairs' or 'bar'"):
@@ -433,6 +433,12 @@ def test_main_effects_alone_are_no_waterfall(monkeypatch):
     np.testing.assert_array_equal(values, values.transpose(0, 2, 1))
     np.testing.assert_allclose(values.sum(axis=(1, 2)), found.value_full - found.value_empty, atol=1e-9)
     np.testing.assert_array_equal(np.diagonal(values, axis1=1, axis2=2), found.scores)
+    found.save(tmp_path / "found.parquet")
+    with pytest.raises(ShapelineError, match="to_shap: scores are main effects; use Explanation"):
+        scores.to_shap(tmp_path / "found.parquet")
+    found[:0].save(tmp_path / "none.parquet")
+    scores.to_csv(tmp_path / "none.parquet", tmp_path / "none.csv")
+    assert (tmp_path / "none.csv").read_text().startswith("instance,target")
 
 
 def test_texts_of_other_lengths_have_pairs_of_their_own():

@@ -242,11 +242,11 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
     kept = rows["scores"].map(lambda row: np.full(0, np.nan) if row is None else row)
     widest = max(map(len, kept), default=0)
     names = names if len(names) == widest else [f"feature {index}" for index in range(widest)]
-    cells = np.stack([np.pad(row, (0, widest - len(row)), constant_values=np.nan) for row in kept.map(np.asarray)])
+    cells = [np.pad(row, (0, widest - len(row)), constant_values=np.nan) for row in kept.map(np.asarray)]
     described = rows.drop(
         columns=["scores", "standard_error", "interactions", "interactions_standard_error"], errors="ignore"
     )
-    table = described.join(pd.DataFrame(cells, columns=names, index=rows.index))
+    table = described.join(pd.DataFrame(np.reshape(cells, (len(rows), widest)), rows.index, names))
     with atomic(path) as partial:
         table.to_csv(partial, index=False)
 
@@ -287,6 +287,10 @@ def to_shap(source: str | Path | pd.DataFrame, names: Iterable[str] = (), data: 
     rows, names = _read_with_names(source, names)
     rows = final(select_training(rows[rows["status"] == "ok"]))
     sizes = {len(row) for row in rows["scores"]}
+    if "interactions" in rows and rows["interactions"].notna().any():
+        raise ShapelineError(
+            "to_shap: scores are main effects; use Explanation.load(path).to_shap(), with interactions"
+        )
     if len(sizes) != 1:
         raise ShapelineError(f"to_shap: the instances have {sorted(sizes) or 'no'} features; give those of one number")
     groups = rows.groupby(["instance", "target"], sort=True)
