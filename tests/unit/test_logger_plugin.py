@@ -86,18 +86,18 @@ def test_importing_the_plugin_imports_nothing_of_the_package(root):
 
 def test_pages_and_the_end_are_shown_and_no_reasons(shown):
     shown.event(None, "Building DAG of jobs...")
-    begin_run(shown, attribute=1, render_report=1, render_index=1, all=0)
+    begin_run(shown, attribute=1, render_report=1, render_index=1, all=1, models=0)
     shown.event(None, "Select jobs to execute...")
-    outputs = {"attribute": "a.parquet", "render_report": "r/digits.html", "render_index": "r/index.html"}
+    outputs = {"attribute": "a.parquet", "render_report": "r/digits.html", "render_index": "r/index.html", "all": ""}
     for number, (rule, output) in enumerate(outputs.items()):
         begin(shown, number, rule, output=[output])
         shown.event("job_finished", job_id=number)
     shown.event(None, "open r/index.html", shapeline=True)
     assert shown.lines() == [
-        "3 jobs to run: 1 attribute, 1 render_report, 1 render_index",
+        "4 jobs to run: 1 attribute, 1 render_report, 1 render_index, 1 all",
         "page: r/digits.html",
         "page: r/index.html",
-        "3 jobs done",
+        "4 jobs done",
         "open r/index.html",
     ]
 

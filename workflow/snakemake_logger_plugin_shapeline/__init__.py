@@ -105,9 +105,7 @@ class LogHandler(LogHandlerBase):
         self.total = counts.pop("total")
         self.waiting = Counter(counts)
         if not self.common_settings.dryrun:
-            from shapeline.workflow.messages import TARGETS
-
-            rules = ", ".join(f"{number} {rule}" for rule, number in counts.items() if rule not in TARGETS)
+            rules = ", ".join(f"{number} {rule}" for rule, number in counts.items() if number)
             self.write_line(f"{count_jobs(self.total)} to run: {rules}")
             threading.Thread(target=self.watch, daemon=True).start()
 
