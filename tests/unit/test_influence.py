@@ -549,3 +549,22 @@ def test_a_mistake_is_one_line(call, message):
     with pytest.raises(ShapelineError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda X, labels: influence.mim(X, X, labels),
+        lambda X, labels: influence.parzen(X, X, labels, sigma=1.0),
+        lambda X, labels: influence.counterfactual(X, labels),
+        lambda X, labels: influence.augmented_mim(lambda rows: np.ones(len(rows)), X, X, labels, count=3),
+        lambda X, labels: influence.mim(X, X, [0, 1, 0, 1], point_labels=labels),
+    ],
+)
+def test_labels_in_another_order_of_rows_are_refused(measure):
+    frame = pd.DataFrame({"a": [0.0, 1.0, 0.0, 2.0], "b": [0.0, 0.0, 1.0, 2.0]}, index=list("wxyz"))
+    labels = pd.Series([0, 1, 0, 1], index=frame.index)
+    plain = measure(frame, labels)
+    np.testing.assert_array_equal(measure(frame, labels.reset_index(drop=True)), plain)
+    with pytest.raises(ShapelineError, match=r"the index of (point_)?labels is that of (X|points) in another order"):
+        measure(frame, labels[::-1])

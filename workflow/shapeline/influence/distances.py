@@ -15,6 +15,7 @@ import pandas as pd
 
 from shapeline.designs.design import check_integer
 from shapeline.errors import ShapelineError, nearest
+from shapeline.games.validation_scores import check_order
 
 DTYPES = ("float32", "float64")
 
@@ -233,7 +234,7 @@ class Neighbours:
     """Checked points (p, n) and data X (m, n). A categorical column is 1 where it equals x's value, else 0."""
 
     def __init__(self, where: str, points, X, categorical=(), dtype: str = "float32", device: str = "cpu"):
-        self.where = where
+        self.where, self.given = where, (points, X)
         self.points, self.X = check_points(where, points, X, finite=False)
         n = self.X.shape[1]
         dtype, chosen = check_dtype(where, dtype), check_columns(where, categorical, n)
@@ -257,6 +258,8 @@ class Neighbours:
         self._kept: dict[tuple[str, int], tuple] = {}
 
     def labels(self, labels, regression: bool, point_labels) -> tuple[np.ndarray, np.ndarray]:
+        check_order(self.where, self.given[1], labels, ("X", "labels"))
+        check_order(self.where, self.given[0], point_labels, ("points", "point_labels"))
         try:
             return label_points(self.where, labels, point_labels, regression, self.point_ids, self.data_ids)
         except ShapelineError:

@@ -16,6 +16,7 @@ import pandas as pd
 from shapeline.designs.design import check_integer, enumerate_coalitions
 from shapeline.designs.exact import shapley_readout
 from shapeline.errors import ShapelineError, nearest
+from shapeline.games.validation_scores import check_order
 from shapeline.influence.distances import (
     Neighbours,
     check_columns,
@@ -198,6 +199,7 @@ def augmented_mim(
     """
     measure = partial(mim, alpha=alpha, regression=regression, categorical=categorical, width=width)
     predict = _keep_columns(predict, X)
+    check_order("augmented_mim", X, labels, ("X", "labels"))
     points, X = check_points("augmented_mim", points, X)
     scores = []
     for index, point in enumerate(points[:, None]):
@@ -221,6 +223,7 @@ def augment(
     categorical: columns without noise.
     """
     predict = _keep_columns(predict, X)
+    check_order("augment", X, labels, ("X", "labels"))
     points, X = check_points("augment", points, X)
     spread, count = check_positive("augment", "spread", spread), check_integer("augment", "count", count, 0)
     random = np.random.default_rng(seed)
@@ -356,6 +359,7 @@ def counterfactual(X, labels) -> np.ndarray:
     >>> influence.counterfactual(X, labels)
     array([0.5, 0. ])
     """
+    check_order("counterfactual", X, labels, ("X", "labels"))
     X = check_table("counterfactual", "X", X)
     labels = check_labels("counterfactual", "labels", labels, len(X), True)
     total = sum(hash_column(X[:, feature], feature) for feature in range(X.shape[1]))
