@@ -317,7 +317,7 @@ def test_the_example_is_valid_and_tracks_the_tokenizer(example):
         job_code.select_code(loaded, "pieces")[-1:] == file and job_code.find_tokenizer_file(loaded, "pieces") == file
     )
     raw = copy.deepcopy(example)
-    raw["models"]["bag"]["source"] = "examples/own/halves.py:network"
+    raw["models"]["bag"]["source"] = "examples/own/halves.py:halves"
     raw["experiments"]["pieces"]["instances"] = {"texts": ["so good"]}
     halves = ["examples/own/halves.py"]
     assert (
