@@ -29,7 +29,7 @@ try:  # an installation for Python's interface lacks packages of the workflow
         import yaml
 
         from shapeline.config.types import Config
-        from shapeline.config.validation import Loader, check_files, check_frameworks, load
+        from shapeline.config.validation import check_files, check_frameworks, load
         from shapeline.datasets.sources import find_file
         from shapeline.files import format_bytes, trim_folders
         from shapeline.fork_server import server as fork_server
@@ -289,7 +289,7 @@ def _load(parsed: argparse.Namespace) -> Config:
     os.chdir(folder or Path.cwd())
     raw: dict = {}
     for file in [(folder or find_root()) / "config.yaml", *named]:
-        update_config(raw, yaml.load(file.read_text(encoding="utf-8"), Loader) or {})
+        update_config(raw, yaml.safe_load(file.read_text(encoding="utf-8")) or {})
     return runs.add_available_experiments(load(raw, named))
 
 

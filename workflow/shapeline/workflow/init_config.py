@@ -552,8 +552,7 @@ def _choose_name(path: Path) -> str:
     plain = unicodedata.normalize("NFKD", path.resolve().stem).encode("ascii", "ignore").decode()
     name = re.sub(r"\W+", "_", plain).strip("_").lower()[:60] or "data"
     name = name if name[0].isalpha() else f"data_{name}"
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    defaults = yaml.load((find_root() / "config.yaml").read_bytes(), loader)
+    defaults = yaml.safe_load((find_root() / "config.yaml").read_bytes())
     known = (key for section in ("datasets", "models", "experiments") for key in defaults.get(section) or ())
     reserved = {*mistakes.TARGETS, *mistakes.RULES, *mistakes.RESERVED, *known}
     return f"my_{name}" if name in reserved or yaml.safe_load(name) != name else name
