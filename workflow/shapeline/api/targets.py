@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api.inputs import refuse_unordered
-from shapeline.attribution.set_game import MIN_STEPS
+from shapeline.attribution.set_game import describe_rounding
 from shapeline.datasets.table_file import class_name
 from shapeline.errors import ShapelineError, first_line, format_count, nearest
 from shapeline.memory import is_out_of_memory
@@ -189,13 +189,8 @@ def report_labels(classifier: Classifier, inputs: np.ndarray, predictions: np.nd
 
 def report_rounding(classifier: Classifier, predictions: np.ndarray) -> None:
     """Warn if a function's predictions of inputs and baseline (n, 1) differ in their last digits alone."""
-    largest, span = np.abs(predictions).max(), np.ptp(predictions)
-    if classifier.framework == "function" and 0 < span < MIN_STEPS * np.spacing(largest):
-        log.warning(
-            "explain: model '%s': its predictions differ by %.2g and are as large as %.2g, so that rounding changes "
-            "scores; subtract a constant within the model",
-            *(classifier.architecture, span, largest),
-        )
+    if classifier.framework == "function" and (rounding := describe_rounding(predictions)):
+        log.warning("explain: model '%s': its predictions %s within the model", classifier.architecture, rounding)
 
 
 def _fails(ask: Callable[[np.ndarray], Any], inputs: np.ndarray) -> bool:

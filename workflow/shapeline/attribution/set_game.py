@@ -192,15 +192,8 @@ class Values:
 
     def find_rounding(self) -> str:
         """Return a warning if a large constant part of the values leaves few digits to their differences."""
-        if self._table is None:
-            return ""
-        largest, span = np.abs(self._table).max(axis=0), np.ptp(self._table, axis=0)
-        rough = np.flatnonzero((span > 0) & (span < MIN_STEPS * np.spacing(largest)))
-        if not len(rough):
-            return ""
-        first = rough[0]
-        values = f"differ by {span[first]:.2g} and are as large as {largest[first]:.2g}"
-        return f"values {values}, so that rounding changes scores; subtract a constant inside the game"
+        rounding = "" if self._table is None else describe_rounding(self._table)
+        return f"values {rounding} inside the game" if rounding else ""
 
     def repeat_some(self, keys: pd.Index, seconds: float, jobs: int, most: int = MAX_BATCH) -> str:
         """Evaluate up to four of these coalitions again, and return a warning if a value differs.
@@ -344,6 +337,16 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def describe_rounding(values: np.ndarray) -> str:
+    """Return that the values (n, outputs) of an output differ in their last digits alone, and the remedy; else ""."""
+    largest, span = np.abs(values).max(axis=0), np.ptp(values, axis=0)
+    rough = np.flatnonzero((span > 0) & (span < MIN_STEPS * np.spacing(largest)))
+    if not len(rough):
+        return ""
+    sizes = f"differ by {span[rough[0]]:.2g} and are as large as {largest[rough[0]]:.2g}"
+    return f"{sizes}, so that rounding changes scores; subtract a constant"
 
 
 def hash_masks(masks: np.ndarray) -> list[str]:
