@@ -571,23 +571,24 @@ def _list_tree_methods(value: str | None, regression: bool, classes: int) -> tup
 
 def _find_tree_value(source: str | None, pipeline: object) -> str | None:
     """Return what the trees of a model's file sum to, as `tree_shap.find_value`; None if unknown."""
+    is_boosted = registry.find_kind(source, None) in registry.BOOSTED
+    if is_boosted or pipeline is None:
+        return "margin" if is_boosted else None
     from shapeline.methods.tree_shap import find_value
 
-    if registry.find_kind(source, None) in registry.BOOSTED:
-        return "margin"
     while hasattr(pipeline, "steps"):
         pipeline = pipeline.steps[-1][1]
     with contextlib.suppress(ShapelineError):
-        return pipeline and find_value(pipeline)
+        return find_value(pipeline)
     return None
 
 
 def _load_pipeline(source: str | None) -> object:
     """Return the estimator of a .skops file; None of another model, or where it cannot be read."""
-    from shapeline.models import pipeline_file
-
     if registry.find_kind(source, None) != ".skops" or not Path(source).is_file():
         return None
+    from shapeline.models import pipeline_file
+
     try:
         return pipeline_file.load_estimator(source, Path(source).read_bytes())
     except ShapelineError:
