@@ -171,7 +171,7 @@ class Explanation(Record):
         if picked.scores.ndim > 2 or not len(picked):
             return picked
         d = max(map(len, picked.about.names), default=picked.scores.shape[1])  # less without the longest
-        widths = dict.fromkeys(("scores", *OPTIONAL), d * (d - 1) // 2) | dict.fromkeys(("scores", "standard_error"), d)
+        widths = dict.fromkeys(OPTIONAL, d * (d - 1) // 2) | {"scores": d, "standard_error": d}
         kept = {name: getattr(picked, name)[:, :n] for name, n in widths.items() if getattr(picked, name) is not None}
         return dataclasses.replace(picked, **kept)
 

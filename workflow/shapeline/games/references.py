@@ -312,8 +312,8 @@ def _blur(inputs: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def _compute_typical(rows: np.ndarray, card: dict) -> np.ndarray:
-    """Return the mean of each column (n, columns) or, for codes, the middle one of the most frequent; missing cells do
-    not count."""
+    """Return each column's mean or, for codes, the middle one of its most frequent values; missing cells do not count.
+    rows: (n, columns)."""
     present = ~np.isnan(rows)
     count = present.sum(axis=0)
     usual = np.where(present, rows, 0).sum(axis=0, dtype=np.float64) / count.clip(1)

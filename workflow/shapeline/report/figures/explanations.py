@@ -280,8 +280,7 @@ def word_means(groups: Mapping[str, tuple[Sequence[str], np.ndarray, np.ndarray,
         top = top[np.argsort(-found[0][top], kind="stable")]
         means, low, high = (column[top] for column in found)
         axes.barh(range(len(top)), means, color=_colour_signs(means), height=0.72)
-        look = {"fmt": "none", "ecolor": INK, "elinewidth": 1, "capsize": 2}
-        axes.errorbar(means, range(len(top)), xerr=np.nan_to_num([means - low, high - means]), **look)
+        _draw_intervals(axes, means, np.array([means - low, high - means]), np.arange(len(top)))
         axes.axvline(0, color=INK, linewidth=0.8)
         axes.set(title=shorten(group), xlabel=across)
         name_features(axes, [words[index] for index in top])
@@ -399,6 +398,7 @@ def _open_rows(names: Sequence[str], title: str, across: str) -> tuple[Figure, A
 
 
 def _draw_intervals(axes: Axes, centres: np.ndarray, half: np.ndarray | None, rows: np.ndarray) -> None:
+    """Draw intervals centres ± half, or of the two widths half (2, n) below and above; None draws none."""
     if half is not None:
         axes.errorbar(centres, rows, xerr=np.nan_to_num(half), fmt="none", ecolor=INK, elinewidth=1, capsize=2)
 

@@ -243,7 +243,8 @@ def _show_words(results: Results, entry: str) -> Iterator[HTML | None]:
             group: (list(rows["word"]), *(rows[end].to_numpy() for end in ("mean", "low", "high")))
             for group, rows in classes.items()
         }
-        least = f"; words in at least {least} texts" if (least := result["texts"].min()) > 1 else ""
+        fewest = result["texts"].min()
+        least = f"; words in at least {fewest} texts" if fewest > 1 else ""
         meaning = signs(experiment.describe_positive(results))
         caption = f"Means over the texts with the word, with 95 % intervals{least}. {meaning}."
         yield figure(figures.word_means(found, across), f"Importance of words by {entry}", caption, numbers=result)
