@@ -675,3 +675,11 @@ def test_intervals_state_their_fixed_factors(results):
 def test_figures_are_images_with_a_description(results):
     page = common.masking_section(results).data
     assert page.count('<svg role="img" aria-label="') == page.count("<svg") == 3 and "<img" not in page
+
+
+@pytest.mark.parametrize("count, last", [(15, "f0"), (16, "sum of 2 other features")])
+def test_bars_sum_two_features_or_more(count, last):
+    names = [f"f{place}" for place in range(count)]
+    figure = explanations.bars(names, np.arange(1.0, count + 1), None, (0.0, 1.0), "t", "score")
+    labels = [one.get_text() for one in figure.axes[0].get_yticklabels()]
+    assert len(labels) == 15 and last in (labels[0], labels[-1])

@@ -266,7 +266,8 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
 
     // ------------------------------------------------------------------------------------------- bars, waterfall
     function table(one, method, scale, order) {
-      const shownRows = state.all ? order : order.slice(0, ROWS), rest = order.slice(shownRows.length);
+      const short = order.length <= ROWS + 1;  // a last single feature takes no more room than its sum
+      const shownRows = state.all || short ? order : order.slice(0, ROWS), rest = order.slice(shownRows.length);
       const values = one.values && !method.features ? one.values : null;
       const head = element("tr", {}, element("th", { scope: "col" }, "feature"), element("td"), element("th", { scope: "col",
         class: "explorer-number" }, "score"));
@@ -289,7 +290,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
       if (rest.length) body.push(row(`${rest.length} other features`, -1, format(sum, true), null));
       const made = element("div", { class: "explorer-wide", tabindex: "0", role: "region", "aria-label": `Scores by ${method.name}` },
         element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
-      return order.length <= ROWS ? made : element("div", {}, made, element("button", { type: "button",
+      return short ? made : element("div", {}, made, element("button", { type: "button",
         onclick: () => { state.all = !state.all; draw(); } }, state.all ? "Fewer features" : `All ${order.length} features`));
     }
 

@@ -383,7 +383,8 @@ def _colour_spans(names: Sequence[str], scores: np.ndarray, half: np.ndarray | N
 def _select_largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None):
     """Return the largest scores first and the sum of the others last, whose interval is unknown."""
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")
-    top, others = order[:MAX_BARS], order[MAX_BARS:]
+    shown = MAX_BARS if len(order) > MAX_BARS + 1 else len(order)  # a single other feature has its own bar
+    top, others = order[:shown], order[shown:]
     picked = [names[index] for index in top] + ([f"sum of {len(others)} other features"] if len(others) else [])
     ends = None if half is None else np.r_[half[top], [np.nan] * bool(len(others))]
     return picked, np.r_[scores[top], [scores[others].sum()] * bool(len(others))], ends
