@@ -62,6 +62,18 @@ def test_evaluations_are_those_of_explain_for_every_method():
         shapeline.compare(MODEL, X[:3], named, background=X[:8], evaluations=0)
 
 
+def test_fewer_evaluations_than_a_method_of_fixed_cost_needs_are_refused():
+    """The number was ignored."""
+    words = "evaluations is 20 and shapley always evaluates 32 coalitions of 5 features; raise it, or leave it out"
+    with pytest.raises(ShapelineError, match=f"explain: {words}"):
+        shapeline.explain(MODEL, X[:3], "shapley", background=X[:8], evaluations=20)
+    entries = {"exact": {"method": "shapley", "evaluations": 20}, "loo": "occlusion"}
+    found = shapeline.compare(MODEL, X[:3], entries, background=X[:8])
+    assert f"exact failed: compare: {words}" in found.notes
+    assert shapeline.explain(MODEL, X[:3], "shapley", background=X[:8], evaluations=32).cost["evaluations"] == 32
+    assert shapeline.explain(MODEL, X[:3], background=X[:8], evaluations=20).cost["evaluations"] == 32  # "auto"
+
+
 def test_an_error_target_is_of_sampled_methods():
     named = ["kernel_shap", "occlusion", "lime"]
     found = shapeline.compare(MODEL, X[:6], named, {"error": 0.05}, background=X[:8])

@@ -56,6 +56,10 @@ def set_at(raw: dict, path: str, value: object) -> dict:
             ["models.digits_cnn.dataset: there is no dataset 'digits'", "'digits38'"],
         ),
         ("models.digits_cnn.architecture", "digit_cnn", ["unknown value 'digit_cnn'", "'digits_cnn'"]),
+        ("models.cancer_mlp.sizes", {"hiden": [3]}, ["cancer_mlp.sizes.hiden: mlp has no size 'hiden'.", "'hidden'"]),
+        ("models.cancer_mlp.sizes", {"hidden": 3}, ["cancer_mlp.sizes.hidden: mlp takes a list", "write [3]"]),
+        ("models.crosses_cnn.sizes", {"hight": 3}, ["crosses_cnn.sizes.hight: crosses_cnn has no size", "'height'"]),
+        ("models.crosses_cnn.sizes", {"height": 3}, ["crosses_cnn needs a height of at least 20, not 3"]),
         (
             "models.digits_cnn.training.learning_rate",
             "1e-3",

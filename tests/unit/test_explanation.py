@@ -386,6 +386,8 @@ def test_instances_and_features_are_picked(explained):
         (lambda e: shapeline.Explanation.load(None), "load: a NoneType is no path"),
         (lambda e: shapeline.Explanation.load(__file__), "no score file; name one of a run or of Explanation.save"),
         (lambda e: scores.read(5), "scores.read: an int is no path"),
+        (lambda e: scores.read(__file__), "no score file; name one of a run or of Explanation.save"),
+        (lambda e: e.save("e.pkl"), "e.pkl: save writes Parquet; end the name with .parquet"),
     ],
 )
 def test_mistakes_of_indices_and_paths_are_one_line(explained, mistake, words):

@@ -81,7 +81,7 @@ BASE = {
     },
     "models": {
         "m": {"dataset": "d", "architecture": "digits_cnn", "training": {"epochs": 2, "learning_rate": 0.01}},
-        "n": {"dataset": "t", "architecture": "mlp", "sizes": {"hidden": 8}},
+        "n": {"dataset": "t", "architecture": "mlp", "sizes": {"hidden": [8]}},
         "o": {"dataset": "w", "architecture": "word_cnn"},
         "q": {"dataset": "f", "source": "examples/own/rule.py:granted", "framework": "function"},
         "r": {"dataset": "p", "architecture": "resnet18", "weights": "imagenet"},

@@ -111,6 +111,7 @@ def test_weights_come_from_the_seed_and_the_global_state_stays():
             lambda: architectures.build("mlp", framework="tensorfow"),
             "unknown framework 'tensorfow'. Did you mean 'tensorflow'",
         ),
+        (lambda: architectures.build("mlp", hidden=8), "mlp takes a list, the width of each hidden layer; write [8]"),
         (lambda: architectures.build("mlp", hidden=(8, 0)), "mlp needs a hidden of at least 1, not 0"),
         (lambda: architectures.build("mlp", inputz=3), "no size 'inputz'. Did you mean 'inputs'"),
         (lambda: architectures.build("mnist_cnn", side=12), "a side of at least 16, not 12; use digits_cnn"),

@@ -115,6 +115,17 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_table_never_replaces_the_scores_that_it_is_made_from(tmp_path):
+    path = tmp_path / "s.parquet"
+    scores.write(path, rows(range(3)), {})
+    before = path.read_bytes()
+    with pytest.raises(ShapelineError, match=r"is a Parquet file, which would be lost; name a .csv file"):
+        scores.to_csv(path, path)
+    assert path.read_bytes() == before
+    scores.to_csv(path, tmp_path / "s.csv")
+    scores.to_csv(path, tmp_path / "s.csv")  # a table is replaced
+
+
 def test_damage_is_named(tmp_path):
     path = tmp_path / "0-of-1.parquet"
     rng = np.random.default_rng(0)

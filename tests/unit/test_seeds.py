@@ -48,6 +48,14 @@ def test_trainings_cost_what_they_cost(raw):
     assert validation.load({**raw, "scale": "smoke"}).experiments["tiny"].training_seeds == 2
 
 
+def test_instances_of_other_trainings_need_their_seeds(raw):
+    raw["experiments"]["tiny"] |= {"training_seeds": 1, "instances_per_training_seed": 4}
+    validation.load(raw)  # one training, perhaps in place of the three of an earlier file
+    del raw["experiments"]["tiny"]["training_seeds"]
+    with pytest.raises(ShapelineError, match=r"tiny.instances_per_training_seed: training_seeds is not set; remove"):
+        validation.load(raw)
+
+
 def test_other_trainings_may_explain_fewer_instances_which_change_no_row_of_the_first(raw):
     one, whole, few = loaded(raw), loaded(raw, training_seeds=3), loaded(raw, instances_per_training_seed=4)
     before, after = dict(jobs.list_expected_outputs(whole)), dict(jobs.list_expected_outputs(few))

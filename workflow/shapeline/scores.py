@@ -17,7 +17,7 @@ from shapeline.files import atomic, check_path
 from shapeline.seeds import seed_of
 
 VERSION = 3
-METADATA_KEY = b"shapeline"
+METADATA_KEY, MAGIC = b"shapeline", b"PAR1"
 SCHEMA = pa.schema(
     [
         ("instance", pa.int64()),
@@ -155,11 +155,20 @@ def read(path: str | Path | Iterable[str | Path]) -> pd.DataFrame:
         path = _find_shards(Path(path)) if Path(path).is_dir() else [path]
     frames = []
     for shard in path:
+        if not is_parquet(shard):  # perhaps a file of the user, which no message advises to remove
+            raise ShapelineError(f"{shard}: no score file; name one of a run or of Explanation.save")
         frames.append(_upgrade(read_table(shard), shard))
         if list(frames[-1]) != SCHEMA.names:
             raise ShapelineError(f"{shard}: no score file; name one of a run or of Explanation.save")
     rows = pd.concat(frames, ignore_index=True).astype({"randomised_layers": "Int16"})
     return rows.sort_values(KEYS, ignore_index=True)
+
+
+def is_parquet(path: str | Path) -> bool:
+    """Return whether a file begins as Parquet does; also of one that is empty or missing, whose reader says so."""
+    with contextlib.suppress(OSError), open(path, "rb") as stream:
+        return stream.read(len(MAGIC)) in (MAGIC, b"")
+    return True
 
 
 def _upgrade(rows: pd.DataFrame, path: str | Path) -> pd.DataFrame:
@@ -238,6 +247,9 @@ def to_csv(source: str | Path | pd.DataFrame, path: str | Path, names: Iterable[
     >>> from shapeline import scores
     >>> scores.to_csv("results/digits/scores/exact", "exact.csv")  # doctest: +SKIP
     """
+    path = check_path("to_csv", path)
+    if path.is_file() and path.stat().st_size and is_parquet(path):
+        raise ShapelineError(f"{path}: is a Parquet file, which would be lost; name a .csv file")
     rows, names = _read_with_names(source, names)
     kept = rows["scores"].map(lambda row: np.full(0, np.nan) if row is None else row)
     widest = max(map(len, kept), default=0)

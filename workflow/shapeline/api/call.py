@@ -140,6 +140,8 @@ def explain(
             settings = choice.check_entry(
                 choice.choose_method(largest, spent, choice.limit_exact(spend, spent)), parameters, spend
             )
+        else:
+            case.check_fixed_cost("explain", settings, evaluations)
         return case.settle_value(value, [settings["method"]]).explain_all(settings, budget, evaluations)
 
 
@@ -280,11 +282,8 @@ def _parse_methods(
         given = choice.parse_stopping_rule(given) or _reserve_ends(settings["method"], given, features.d)
     parsed = parse(settings, [given])
     size = parsed.size(features, parsed.resolve_budget(features, parsed.budgets[-1]), seed)  # before any evaluation
-    if given is None and evaluations and size.evaluations > evaluations:
-        raise ShapelineError(
-            f"{WHERE}: evaluations is {evaluations} and {parsed.name} always evaluates {size.evaluations} coalitions "
-            f"of {features.d} players; raise it, or leave it out"
-        )
+    if given is None:
+        choice.check_fixed_cost(WHERE, parsed.name, size, evaluations, "players")
     return parsed
 
 

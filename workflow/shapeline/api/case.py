@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shapeline.api import inputs as givens
-from shapeline.api.choice import parse_stopping_rule, resolve_default
+from shapeline.api.choice import check_fixed_cost, parse_stopping_rule, resolve_default
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import show_progress
 from shapeline.api.inputs import Inputs
@@ -131,6 +131,13 @@ class Case:
                 parts += attribute(game, inputs[indices], self.targets[indices], parsed, group_options)
         record = parts[0] if len(parts) == 1 else _join_groups(parts, [indices for _, indices in self.buckets])
         return Explanation(**vars(record), about=self._describe(settings | (limits if sampled else {})))
+
+    def check_fixed_cost(self, where: str, settings: dict, evaluations: int | None) -> None:
+        """Raise ShapelineError where a method whose cost is fixed by d evaluates more coalitions than requested."""
+        if evaluations and METHODS[settings["method"]].is_fixed_cost:
+            parsed = parse(settings)
+            for features, _ in self.buckets:
+                check_fixed_cost(where, parsed.name, parsed.size(features, None, self.seed), evaluations)
 
     def _check_data(self, method: str) -> None:
         """Raise ShapelineError for inputs that the method does not explain."""

@@ -11,7 +11,7 @@ from shapeline.designs.design import MAX_D, check_integer
 from shapeline.errors import ShapelineError, name_type, nearest
 from shapeline.methods.parameters import StoppingRule
 from shapeline.methods.registry import DEFAULT_BUDGET, METHODS, find_stopping_problem
-from shapeline.methods.settings import BUDGET_KEYS, parse
+from shapeline.methods.settings import BUDGET_KEYS, Size, parse
 
 AUTO = "auto"
 MIN_EXACT = 256  # coalitions that are always affordable
@@ -50,6 +50,15 @@ def settle_spending(
     if evaluations is not None and method in METHODS and "evaluations" in METHODS[method].parameters.model_fields:
         parameters, evaluations = parameters | {"evaluations": evaluations}, None
     return check_entry(method, parameters, spend, where), evaluations
+
+
+def check_fixed_cost(where: str, method: str, size: Size, evaluations: int | None, counted: str = "features") -> None:
+    """Raise ShapelineError where the design of a method of fixed cost has more evaluations than requested."""
+    if evaluations and size.evaluations > evaluations:
+        raise ShapelineError(
+            f"{where}: evaluations is {evaluations} and {method} always evaluates {size.evaluations} coalitions of "
+            f"{size.d} {counted}; raise it, or leave it out"
+        )
 
 
 def parse_stopping_rule(budget: float | dict | None) -> dict | None:

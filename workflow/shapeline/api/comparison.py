@@ -184,6 +184,7 @@ def compare(
         try:
             spend = own.get("budget")
             settings, count = settle_spending("compare", name, parameters, spend, own.get("evaluations"))
+            case.check_fixed_cost("compare", settings, spending.get("evaluations"))
             result[entry] = case.explain_all(settings, spend, count)
         except ShapelineError as failure:
             notes.append(f"{entry} failed: {failure}")

@@ -386,7 +386,7 @@ class Explanation(Record):
 
     def save(self, path: str | Path) -> None:
         """Write a Parquet file for `scores.read` and `Explanation.load`; scores are stored as float32."""
-        if str(path).lower().endswith((".csv", ".tsv", ".xlsx", ".html")):
+        if str(path).lower().endswith((".csv", ".feather", ".html", ".json", ".npz", ".pkl", ".tsv", ".xlsx")):
             raise ShapelineError(
                 f"{path}: save writes Parquet; end the name with .parquet, or use to_frame() or to_html"
             )

@@ -88,10 +88,6 @@ def read(path: str | Path) -> tuple[Record, dict[str, Any]]:
     """Return the rows as a record, and their description."""
     if not (path := check_path("load", path)).exists():
         raise ShapelineError(f"{path}: there is no such file; give a file of save, or a score file or folder of a run")
-    if path.is_file():
-        with open(path, "rb") as stream:
-            if stream.read(4) != b"PAR1":  # perhaps a file of the user, which no message advises to remove
-                raise ShapelineError(f"{path}: no score file; name one of a run or of Explanation.save")
     rows = scores.final(scores.read(path))
     rows = rows[rows["training_seed"] == rows["training_seed"].min()].reset_index(drop=True)  # of the model itself
     for column, several in (("repeat", "repeats"), ("randomised_layers", "randomised models")):

@@ -5,6 +5,7 @@ Rules of experiments on games and on prompts are here too: their keys, methods a
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from shapeline.config.derived import find_framework, find_source
 from shapeline.config.mistakes import MethodPlace, Place, catch, check_arguments, describe_absence, refuse
@@ -128,6 +129,20 @@ def check_fit(model: Model, config: Config) -> Iterator[str]:
     if known and known.unit and cut not in (None, known.unit):
         reads = f"{model.architecture} reads tokens of unit {known.unit}"
         yield f".architecture: {reads} and datasets.{model.dataset} has unit {cut}; set its unit"
+
+
+def check_sizes(model: Model, config: Config) -> Iterator[str]:
+    """Check the sizes of an architecture against the arguments of its builder, which is read and not imported."""
+    known = ARCHITECTURES.get(model.architecture)
+    if not known or not model.sizes:
+        return
+    module = "torch_image_models" if known.torch_only else "torch_models"
+    accepted = sources.list_arguments(f"{Path(registry.__file__).with_name(module)}.py:{model.architecture}")
+    for name, size in model.sizes.items():
+        if name not in accepted:
+            yield f".sizes.{name}: {model.architecture} has no size '{name}'.{nearest(name, accepted)}"
+        elif problem := registry.find_size_problem(model.architecture, name, size):
+            yield f".sizes.{name}: {problem}"
 
 
 def check_weights(model: Model, config: Config) -> Iterator[str]:
@@ -264,7 +279,7 @@ def check_takes_texts(model: Model, config: Config) -> Iterator[str]:
     )
 
 
-MODEL_RULES = (check_fit, check_weights, check_ready_file, check_takes_texts)
+MODEL_RULES = (check_fit, check_sizes, check_weights, check_ready_file, check_takes_texts)
 
 
 BUILD_TAKES = ("seed", "device")  # arguments that a function which builds a game may name

@@ -88,6 +88,8 @@ def check_exact_entry(place: Place) -> Iterator[str]:
 def check_training_seeds(place: Place) -> Iterator[str]:
     experiment, model = place.experiment, place.model
     if experiment.training_seeds == 1:
+        if "training_seeds" not in experiment.model_fields_set:  # else it may replace the seeds of another file
+            yield from refuse("", experiment, ["instances_per_training_seed"], "training_seeds is not set")
         return
     if place.has_no_model:
         yield ".training_seeds: without a model nothing is trained; remove the key"

@@ -88,8 +88,9 @@ def build(architecture: str, framework: str = "torch", *, seed: int = 0, **sizes
             hint = ", or set framework: function, if it answers rows" * (architecture not in ARCHITECTURES)
             raise ShapelineError(f"models: '{architecture}' needs the size '{name}'; give it{hint}")
     complete = {**accepted, **sizes}
-    if architecture in ARCHITECTURES:
-        _check_sizes(architecture, complete)
+    for name, size in complete.items() if architecture in ARCHITECTURES else ():
+        if problem := registry.find_size_problem(architecture, name, size):
+            raise ShapelineError(f"models: {problem}")
     made_by = backend(framework)
     with made_by.set_seed(seed):
         module = made_by.check_module(builder(**complete), architecture)
@@ -194,23 +195,6 @@ def _find_builder(architecture: str, framework: str) -> Callable[..., Any]:
     if architecture in ARCHITECTURES:
         return getattr(backend(framework), architecture)
     return sources.user_function(architecture)
-
-
-def _check_sizes(architecture: str, sizes: dict[str, Any]) -> None:
-    """Raise ShapelineError for the first size with which an architecture of this package cannot be built."""
-    for name, size in sizes.items():
-        if name == "dropout":
-            if not 0 <= size < 1:
-                raise ShapelineError(f"models: {architecture} has a dropout of {size}; give at least 0 and below 1")
-            continue
-        usual = 2 if name in ("classes", "vocabulary") else 1
-        least, hint = ARCHITECTURES[architecture].smallest.get(name, (usual, ""))
-        for number in size if name == "hidden" and architecture == "mlp" else [size]:
-            if not isinstance(number, int) or number < least:
-                remedy = hint or "give a larger number"
-                raise ShapelineError(
-                    f"models: {architecture} needs a {name} of at least {least}, not {number!r}; {remedy}"
-                )
 
 
 def _list_sizes(builder: Callable[..., Any]) -> dict[str, Any]:
