@@ -287,6 +287,43 @@ def test_messages_before_the_question_are_parts(model, cut):
     assert len(words) == sum(len(one.split()) for one in SENTENCES[:2])
 
 
+def test_contents_of_texts_are_lines_and_other_keys_of_messages_stay():
+    call = {"id": "1", "function": {"name": "ferry"}}
+    chat = [
+        {"role": "developer", "content": "Answer briefly."},
+        {"role": "user", "name": "Mara", "content": [{"type": "text", "text": "A."}, {"type": "text", "text": "B."}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": ["It runs."]},
+        {"role": "user", "content": [{"type": "text", "text": QUESTION}]},
+    ]
+    seen = []
+
+    def log_probability(prompts):
+        seen.extend(prompts)
+        return [-sum(len(message["content"]) for message in prompt) for prompt in prompts]
+
+    found = shapeline.explain_generation(log_probability, chat)
+    assert found.parts == ("A.", "B.", "It runs.") and found.scores.sum() == pytest.approx(-len("A.\nB.It runs."))
+    assert [message["content"] for message in seen[0]] == ["Answer briefly.", "A.\nB.", "", "It runs.", QUESTION]
+    assert all((one[1]["name"], one[2]["tool_calls"], one[3]["tool_call_id"]) == ("Mara", [call], "1") for one in seen)
+    assert shapeline.explain_generation(log_probability, chat, features="message").parts == ("A.\nB.", "It runs.")
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a.png"}}]}]
+    refused(r'message 1 is .*or as content \[{"type": "text", "text": "..."}\]', log_probability, image)
+
+
+def test_values_that_are_no_log_probabilities_have_no_nats():
+    assert "value of the function: 2 with" in repr(
+        shapeline.explain_generation(lambda all: map(len, all), "ab", features=[(0, 1)])
+    )
+
+
+def test_a_prompt_of_one_part_is_reported():
+    with pytest.warns(UserWarning, match=r"one part by features='word'; give \(start, end\) pairs of characters"):
+        shapeline.explain_generation(
+            lambda prompts: [-len(prompt) for prompt in prompts], "今天天气很好", features="word"
+        )
+
+
 def test_means_tokens_and_contrasts(model, cut, exact):
     whole, mean, token = (explain(model, cut, value=value) for value in ("sum", "mean", "token"))
     np.testing.assert_allclose(mean.scores * len(whole.answer_tokens), whole.scores, atol=1e-9)
@@ -657,7 +694,8 @@ def test_models_of_speech_and_those_without_a_mask_are_refused(cut):
 
 
 def test_one_part(model, cut):
-    found = explain(model, cut, context=SENTENCES[0])
+    with pytest.warns(UserWarning, match="one part by features='sentence'; choose smaller parts"):
+        found = explain(model, cut, context=SENTENCES[0])
     assert found.scores == pytest.approx(found.value_full - found.value_empty)
 
 
@@ -691,6 +729,11 @@ def test_abbreviations_and_numbers_may_begin_a_sentence():
     expected = ["It is No. 5.", "Dr. Cole left!", "Fig. 2 shows it.", "Is it?", "No.", "Mara left."]
     expected += ["1. She is 7.", "8.", "No"]
     assert [text[start:end] for start, end in spans] == expected
+
+
+def test_sentences_end_in_other_scripts():
+    for text in ("هل أنت بخير؟ نعم. یہ ہے۔ وہ", "यह पहला है। यह दूसरा॥ है", "こんにちは｡元気？はい．ええ"):
+        assert len(split_text(text, "sentence", "here")) in (3, 4)
 
 
 TEXT = 'Dr. A. B. Cole came, e.g. at 3.5 p.m. He left! "Why?" she asked. Это так. 天気です。はい。\n\nEnd: no stop'

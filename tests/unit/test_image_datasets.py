@@ -288,14 +288,23 @@ def test_grey_where_colour_is_expected(tmp_path, folder):
     assert np.rint(255 * data.inputs[data.ids == 10]).max() == 90
 
 
+def test_transparent_images_are_blended_with_white(tmp_path, folder, caplog):
+    colour = painted(COLOURS["deer"])
+    half = np.dstack([colour, np.full(colour.shape[:2], 128)])
+    card, data = prepared(tmp_path, "image_folder", folder({"horse/a.png": encoded(half)}), size=[12, 10])
+    blended = colour * (128 / 255) + 255 * (127 / 255)
+    assert min(np.abs(255 * image.transpose(1, 2, 0) - blended).max() for image in data.inputs) < 1.01
+    assert "horse/a.png, the first of 1 transparent image(s): blended with white" in caplog.text
+    assert "1 transparent image(s) blended with white" in card["notes"]
+
+
 def test_transparent_and_strange_images_are_refused_and_opaque_ones_are_read(tmp_path, folder):
     colour = painted(COLOURS["deer"])
     opaque = np.dstack([colour, np.full(colour.shape[:2], 255)])
     seen = np.dstack([colour, np.full(colour.shape[:2], 254)])
     np.testing.assert_array_equal(images.decode("x", encoded(opaque)).transpose(1, 2, 0), colour)
-    assert "horse/a.png: is transparent and no background is known" in refused(
-        tmp_path, folder({"horse/a.png": encoded(seen)})
-    )
+    with pytest.raises(ShapelineError, match="x: is transparent and no background is known"):
+        images.decode("x", encoded(seen))
     from PIL import Image
 
     for mode, form, name in (("CMYK", "JPEG", "a.jpg"), ("I;16", "PNG", "a.png")):

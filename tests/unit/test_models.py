@@ -204,6 +204,11 @@ def test_a_custom_architecture_is_built_saved_and_loaded(tmp_path):
     inputs = np.ones((2, 5), np.float32)
     np.testing.assert_array_equal(loaded.log_probs(inputs), model.log_probs(inputs))
     assert loaded.n_classes == 2
+    source.write_text("from torch import nn\ndef net():\n    return nn.LazyLinear(2)\n")
+    with pytest.raises(
+        ShapelineError, match=r"a LazyLinear has a Lazy layer without weights \('weight'\); call it once"
+    ):
+        architectures.build(f"{source}:net")
     source.write_text("def net():\n    return 3\n")
     with pytest.raises(ShapelineError, match="returned an int; return a torch module, or set framework: tensorflow"):
         architectures.build(f"{source}:net")

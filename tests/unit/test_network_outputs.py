@@ -25,6 +25,18 @@ X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 BACKGROUND = X[20:26]
 
 
+def test_a_lazy_layer_without_weights_is_refused():
+    network = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 2))
+    for call in (shapeline.explain, shapeline.compare):
+        with pytest.raises(
+            ShapelineError, match=r"a Sequential has a Lazy layer without weights \('0.weight'\); call it once"
+        ):
+            call(network, X[:3], background=BACKGROUND)
+    assert isinstance(network[0].weight, nn.parameter.UninitializedParameter)
+    network(torch.zeros(1, 3))
+    assert shapeline.explain(network, X[:3], background=BACKGROUND).scores.shape == (3, 3)
+
+
 def shapley(p, row):
     """Shapley values of p (rows -> (rows,)), averaged over BACKGROUND, by the sum over all coalitions."""
 

@@ -242,3 +242,9 @@ def test_init_writes_a_configuration_that_is_valid(folder, file):
     assert raw["experiments"][config.run[0]]["metrics"]["error"] == {"reference": "exact"}
     with pytest.raises(ShapelineError, match="holds prompts; add --model path/to/folder of a language model"):
         init_config.build_configuration(file)
+    with pytest.raises(ShapelineError, match="--target: prompts have no column of classes"):
+        init_config.build_configuration(file, "x", str(folder))
+    wrong = file.with_name("wrong.jsonl")
+    wrong.write_text('{"messages": [{"role": "user", "content": 3}]}')
+    with pytest.raises(ShapelineError, match=r"wrong.jsonl, line 1: message 1 is"):
+        init_config.build_configuration(wrong, None, str(folder))

@@ -13,7 +13,8 @@ from shapeline.errors import ShapelineError
 from shapeline.metrics import ground_truth
 from shapeline.report import elements, experiment, index, rendering
 from shapeline.report.colours import INK, tint
-from shapeline.report.figures import lines
+from shapeline.report.explorer import Entry, ExplorerData, Instance, explorer_html
+from shapeline.report.figures import explanations, lines
 from shapeline.report.sections import method_agreement, texts
 from shapeline.statistics.comparison import compare
 from tests.fixtures.result_folder import build
@@ -38,6 +39,14 @@ def test_words_carry_sign_and_size():
     page = texts.words(["bad", "film", "nice"], np.array([2.0, 0.05, -1.0])).data
     assert '<span class="p10" title="+2.00">bad</span> film <span class="n5" title="−1.00">nice</span>' in page
     assert "−2.0 " in shown(page) and " +2.0 nats" in shown(page)
+
+
+def test_texts_have_the_direction_of_their_script():
+    words, scores = ["שלום", "עולם"], np.array([1.0, -1.0])
+    assert 'dir="auto"' in texts.words(words, scores).data
+    assert 'dir="auto"' in explanations.colour_words([("a", words, scores, None, None)]).data
+    data = ExplorerData("text", [Instance("0", names=words)], [Entry("m", [scores])])
+    assert r"\u2068${nameOf(one, method, place)}\u2069" in explorer_html(data)  # numbers behind them stay in order
 
 
 def test_words_share_a_scale_on_request():
@@ -178,7 +187,7 @@ def test_rounding_of_constant_scores_is_no_correlation():
 
 def test_a_longer_sentence_flows_and_a_failed_exact_leaves_dashes():
     page = texts.sentence_table([*SENTENCE, "and", "so", "on", "…"], {"exact": None, "lime": np.ones(13)}).data
-    assert 'class="word"' not in page and '<td class="flow">' in page and "evaluations" not in page
+    assert 'class="word"' not in page and '<td class="flow"' in page and "evaluations" not in page
     assert re.findall(r'<td class="number">(.*?)</td>', rows_of(page)["lime"])[:2] == ["–", "–"]
 
 

@@ -157,7 +157,8 @@ class PromptExplanation(estimates.Estimate):
     @property
     def unit(self) -> str:
         """What the scores add up to, in words."""
-        if self.value == "function":
+        exceeds = self.contrast is None and (self.values > TOLERANCE).any()  # no log-probability does
+        if self.value == "function" or exceeds:
             return "value of the function"
         each = f"{'mean ' * (self.value == 'mean')}log p"
         against = "" if self.contrast is None else f" - {each}(other answer)"
@@ -227,7 +228,8 @@ def explain_generation(
         A causal or sequence-to-sequence model of transformers, its pipeline, a local folder of `save_pretrained`, or a
         function from a list of prompts to log-probabilities (n,) or (n, T).
     prompt : str, list of messages, or list of prompts
-        The question, or the text itself without a context; chat messages are ``{"role": ..., "content": ...}``.
+        The question, or the text itself without a context; chat messages are ``{"role": ..., "content": ...}``, whose
+        content is a text or a list of texts, as ``[{"type": "text", "text": ...}]``.
     tokenizer : tokenizer, optional
         That of the model; a folder and a pipeline have their own.
     context : str or list of str, optional
@@ -371,6 +373,9 @@ def _explain(
     built = build_prompt(prompt, context, call.features, call.template, call.chat)
     if not built.d:
         raise ShapelineError(f"{WHERE}: the prompt has no parts by features={call.features!r}; give a context.")
+    if built.d == 1 and isinstance(call.features, str):
+        smaller = "give (start, end) pairs of characters" if call.features == "word" else "choose smaller parts"
+        warnings.warn(f"{WHERE}: the prompt is one part by features='{call.features}'; {smaller}.", stacklevel=4)
     rule = parse_stopping_rule(call.budget)
     spent = call.evaluations if call.budget is None or rule else count_evaluations(call.budget, built.d)
     method = parse_method(call.method, call.parameters, spent, built.d, rule)

@@ -40,7 +40,8 @@ def read_folder(
     """
     (path,) = paths.values()
     allowed = choose_limits(limits)
-    how = {"size": size, "resize": resize, "color": color, "limits": allowed}
+    transparent: list[str] = []
+    how = {"size": size, "resize": resize, "color": color, "limits": allowed, "transparent": transparent}
     decode = functools.partial(images.decode_or_skip, on_decode_error, **how)
     kept, folders, others, unreadable = _decode_images(path, decode, allowed)
     if not kept:
@@ -64,6 +65,9 @@ def read_folder(
         log.warning("%s: %d file(s) that are not images are ignored", path, len(others))
         notes.append(f"{len(others)} file(s) that are not images ignored")
     notes += images.warn_left_out(path, "cannot be decoded", sorted(unreadable))
+    if transparent:
+        log.warning("%s, the first of %d transparent image(s): blended with white", transparent[0], len(transparent))
+        notes.append(f"{len(transparent)} transparent image(s) blended with white")
     order = sorted(kept, key=lambda file: (SPLITS[parts[file]] if parts else 0, file.parts[-2:], file))
     return {
         "inputs": np.stack([kept[file] for file in order]),

@@ -223,11 +223,13 @@ def decode(
     resize: str = "resize",
     color: str = "rgb",
     limits: Limits = DEFAULT_LIMITS,
+    transparent: list[str] | None = None,
 ) -> np.ndarray:
     """Return a JPEG or PNG as (channels, height, width) uint8, turned as its camera says.
 
     size: of area-weighted bilinear interpolation; resize: "resize" changes the ratio of sides, "crop" cuts both
-    ends; color: "rgb" refuses grey, "grey" is luma; limits: checked before decoding. Raises ShapelineError,
+    ends; color: "rgb" refuses grey, "grey" is luma; limits: checked before decoding; transparent: receives `where` of
+    an image with transparency, which is blended with white, and refused without the list. Raises ShapelineError,
     Undecodable where the content is no whole image.
     """
     from PIL import Image, ImageOps
@@ -246,7 +248,10 @@ def decode(
     if image.mode in GREY and color == "rgb":
         raise ShapelineError(f"{where}: is grey and colour is expected; set color: grey, or save the image as RGB.")
     if (image.mode in ALPHA or "transparency" in image.info) and image.convert("RGBA").getextrema()[3][0] < 255:
-        raise ShapelineError(f"{where}: is transparent and no background is known; save it without transparency.")
+        if transparent is None:
+            raise ShapelineError(f"{where}: is transparent and no background is known; save it without transparency.")
+        transparent.append(where)
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     image = image.convert(MODES[color])
     if size is not None:
         height, width = size

@@ -69,7 +69,7 @@ class Encoder:
         """Return the text of the chat template before each message. Raises ShapelineError where it does not show each
         message once, in order."""
         marks = [f"\ue000{index}\ue001" for index in range(len(prompt.contents))]
-        messages = [{"role": role, "content": mark} for role, mark in zip(prompt.roles, marks, strict=False)]
+        messages = [head | {"content": mark} for head, mark in zip(prompt.heads, marks, strict=False)]
         if not messages:
             return [""]
         text = self._apply_template(messages)
@@ -125,7 +125,7 @@ class Encoder:
         text = self.tokenizer.decode(answer_ids) if text is None else text
         return Answer(answer_ids, _split_pieces(self.tokenizer, answer_ids), text, prefix if self.seq2seq else ())
 
-    def _apply_template(self, messages: list[dict[str, str]]) -> str:
+    def _apply_template(self, messages: list[dict]) -> str:
         if not getattr(self.tokenizer, "chat_template", None):
             raise ShapelineError(f"{WHERE}: the tokenizer has no chat template; give a text, or set its chat_template.")
         ends = bool(messages) and messages[-1]["role"] == "assistant"
@@ -399,7 +399,7 @@ def open_encoder(model: Any, tokenizer: Any, chat: bool, built: Prompt) -> Encod
     """Return the encoder of a prompt, whose texts the tokenizer and the model can read. Raises ShapelineError."""
     encoder = Encoder(tokenizer, chat, model.seq2seq)
     model.check_causal()
-    encoder.check_texts(built.list_texts() if built.roles else built.parts)
+    encoder.check_texts(built.list_texts() if built.heads else built.parts)
     encoder.check_vocabulary(built.render(np.ones(built.d, bool)), model.embeddings)
     return encoder
 

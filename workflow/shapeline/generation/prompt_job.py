@@ -25,7 +25,7 @@ from shapeline.designs.stopping import StoppingCriterion
 from shapeline.errors import MethodFailure, ShapelineError, rename_place
 from shapeline.generation import estimates, game, language_models
 from shapeline.generation.game import PromptGame, Removal
-from shapeline.generation.prompts import WHERE, PromptRow, build_prompt, read_prompts
+from shapeline.generation.prompts import WHERE, PromptRow, build_prompt, read_messages, read_prompts
 from shapeline.methods.settings import Budget
 from shapeline.metrics.bookkeeping import MEASURES_KEY
 from shapeline.seeds import seed_of
@@ -101,7 +101,7 @@ def select_prompts(settings: Mapping[str, Any], store: str, device: str) -> pd.D
         cache = CoalitionCache(reader.settings, played, store)
         empty, full = played.totals(np.repeat([[False], [True]], played.d, axis=1))
         cache.write()
-        question = prompt.question if isinstance(prompt.question, str) else prompt.question[-1]["content"]
+        question = prompt.question if isinstance(prompt.question, str) else read_messages(prompt.question)[1][-1]
         columns = {"question": question, "parts": [*played.prompt.parts], "answer": answer.text}
         columns |= {"answer_ids": None if prompt.answer else [*answer.ids], "tokens": played.signed_tokens}
         columns |= {"contrast": prompt.contrast, "support": prompt.number_support(played.prompt.parts)}

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
-from shapeline.errors import ShapelineError, first_line, name_type, nearest, shorten_name
+from shapeline.errors import ShapelineError, first_line, name_type, nearest, rename_place, shorten_name
 
 Span = tuple[int, int]
 KINDS = ("message", "passage", "sentence", "word")
 PASSAGE = re.compile(r"\S(?:.*?\S)??(?=\s*\n[ \t]*\r?\n|\s*\Z)", re.DOTALL)
 WORD = re.compile(r"\S+")
 LINE = re.compile(r"\S(?:.*\S)?")
-# Ends of sentences: punctuation, optional closing quotes, then white space; East Asian full stops need no space.
-END = re.compile(r"""(?:[.!?…]+["'”’»)\]]*(?=\s)|[。！？]+["'”’»」』）]*)\s*""")
+# Ends of sentences: punctuation (also Arabic, Urdu, Devanagari, Armenian, Ethiopic), optional closing quotes, then
+# white space; East Asian full stops need no space.
+END = re.compile(r"""(?:[.!?…؟۔।॥։።]+["'”’»)\]]*(?=\s)|[。．！？｡]+["'”’»」』）]*)\s*""")
 ABBREVIATION = re.compile(
     r"""(?<![^\s("'“‘])(?:[A-Z]|(?:[A-Za-z]\.)+[A-Za-z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|cf|al|Fig|(?<![.!?…]\s)Nos?|Vol|pp?|ca|approx|Inc|Ltd|Co)\.$"""
 )
@@ -79,10 +80,11 @@ def _check_spans(text: str, features: object, where: str) -> list[Span]:
 
 WHERE = "explain_generation"
 REMOVALS = ("delete", "placeholder", "mask")
+SYSTEM = ("system", "developer")  # roles whose messages stay
 FIXED = -1  # player number of text that is never removed
 CHAT_TEMPLATE = "Context:\n{context}\n\nQuestion: {question}"
 PLAIN_TEMPLATE = CHAT_TEMPLATE + "\nAnswer:"
-Rendered = str | list[dict[str, str]]
+Rendered = str | list[dict]
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,12 @@ def _join(gaps: Sequence[str], before: int | None, after: int) -> str:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text, or messages of a chat with roles, with d removable parts; whole: the player that removes each message."""
+    """A text, or messages of a chat, with d removable parts; heads: the messages without their contents; whole: the
+    player that removes each message."""
 
     parts: tuple[str, ...]
     contents: tuple[Content, ...]
-    roles: tuple[str, ...] = ()
+    heads: tuple[dict, ...] = ()
     whole: tuple[int, ...] = ()
 
     @property
@@ -151,14 +154,14 @@ class Prompt:
 
     def render(self, kept: np.ndarray, placeholder: str | None = None) -> Rendered:
         """Return the text or messages of a coalition, kept (d,) bool."""
-        if not self.roles:
+        if not self.heads:
             return self.contents[0].render(kept, placeholder)
         messages = []
-        for role, content, player in zip(self.roles, self.contents, self.whole, strict=True):
+        for head, content, player in zip(self.heads, self.contents, self.whole, strict=True):
             if player == FIXED or kept[player]:
-                messages.append({"role": role, "content": content.render(kept, placeholder)})
+                messages.append(head | {"content": content.render(kept, placeholder)})
             elif placeholder is not None:
-                messages.append({"role": role, "content": placeholder})
+                messages.append(head | {"content": placeholder})
         return messages
 
     def list_texts(self) -> list[str]:
@@ -175,13 +178,12 @@ def build_prompt(
             raise ShapelineError(f"{WHERE}: features='message' is for a list of messages; choose passage or sentence.")
         text, spans = _fill_template(prompt, context, features, template or (CHAT_TEMPLATE if chat else PLAIN_TEMPLATE))
         contents, parts = (Content.of(text, spans),), tuple(text[start:end] for start, end in spans)
-        return Prompt(parts, contents, ("user",), (FIXED,)) if chat else Prompt(parts, contents)
-    roles, texts = _read_messages(prompt)
+        return Prompt(parts, contents, ({"role": "user"},), (FIXED,)) if chat else Prompt(parts, contents)
+    heads, texts = read_messages(prompt)
+    question, removable = _find_removable(heads, texts)
     if isinstance(features, str) and features == "message":
-        return _split_messages(roles, texts, context)
-    question = _find_question(roles)
+        return _split_messages(heads, texts, removable, context)
     contents, parts = [], []
-    removable = [index for index in range(question) if roles[index] != "system"]
     for index, text in enumerate(texts):
         spans: list[Span] = []
         if index == question and (context is not None or not removable):
@@ -190,41 +192,53 @@ def build_prompt(
             spans = split_text(text, features, WHERE)
         contents.append(Content.of(text, spans, len(parts)))
         parts += [text[start:end] for start, end in spans]
-    return Prompt(tuple(parts), tuple(contents), roles, (FIXED,) * len(roles))
+    return Prompt(tuple(parts), tuple(contents), heads, (FIXED,) * len(heads))
 
 
-def _split_messages(roles: tuple[str, ...], texts: tuple[str, ...], context: object) -> Prompt:
-    """Return the prompt whose parts are the messages before the question, except the system's."""
+def _split_messages(heads: tuple[dict, ...], texts: tuple[str, ...], removable: list[int], context: object) -> Prompt:
+    """Return the prompt whose parts are the removable messages."""
     if context is not None:
         raise ShapelineError(f"{WHERE}: features='message' takes no context; choose passage, or leave context out.")
-    removable = [index for index in range(_find_question(roles)) if roles[index] != "system"]
     if not removable:
         raise ShapelineError(f"{WHERE}: there is no message before the question; choose features='sentence' or 'word'.")
-    players = tuple(removable.index(index) if index in removable else FIXED for index in range(len(roles)))
+    players = tuple(removable.index(index) if index in removable else FIXED for index in range(len(heads)))
     contents = tuple(Content.of(text, []) for text in texts)
-    return Prompt(tuple(texts[index] for index in removable), contents, roles, players)
+    return Prompt(tuple(texts[index] for index in removable), contents, heads, players)
 
 
-def _find_question(roles: tuple[str, ...]) -> int:
-    """Return the index of the user's last message, which is never removed, nor are later messages."""
-    return max((index for index, role in enumerate(roles) if role == "user"), default=len(roles) - 1)
+def _find_removable(heads: Sequence[Mapping], texts: Sequence[str]) -> tuple[int, list[int]]:
+    """Return the index of the user's last message, which is never removed, nor are later messages; and the indices of
+    the messages before it with a text, except the system's."""
+    users = [index for index, head in enumerate(heads) if head["role"] == "user"]
+    question = users[-1] if users else len(heads) - 1
+    return question, [i for i in range(question) if heads[i]["role"] not in SYSTEM and texts[i].strip()]
 
 
-def _read_messages(prompt: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return roles and texts of chat messages. Raises ShapelineError."""
+def read_messages(prompt: object) -> tuple[tuple[dict, ...], tuple[str, ...]]:
+    """Return chat messages without their contents, and the text of each. Raises ShapelineError."""
     messages = as_list(prompt) or []
-    for index, message in enumerate(messages):
-        if not isinstance(message, Mapping) or not all(
-            isinstance(message.get(key), str) for key in ("role", "content")
-        ):
-            raise ShapelineError(
-                f'{WHERE}: message {index + 1} is {shorten_value(message)}; give {{"role": "user", "content": "text"}}.'
-            )
+    texts = [_read_content(message) if isinstance(message, Mapping) else None for message in messages]
+    for index, (message, text) in enumerate(zip(messages, texts, strict=True)):
+        if text is None or not isinstance(message.get("role"), str):
+            remedy = 'give {"role": "user", "content": "text"}, or as content [{"type": "text", "text": "..."}]'
+            raise ShapelineError(f"{WHERE}: message {index + 1} is {shorten_value(message)}; {remedy}.")
     if not messages:
         raise ShapelineError(
             f"{WHERE}: the prompt is {shorten_value(prompt)}; give a text that is not empty, or chat messages."
         )
-    return tuple(message["role"] for message in messages), tuple(message["content"] for message in messages)
+    heads = ({key: value for key, value in message.items() if key != "content"} for message in messages)
+    return tuple(heads), tuple(texts)
+
+
+def _read_content(message: Mapping) -> str | None:
+    """Return the text of a message, of which lists of parts are lines; None if it holds anything but texts."""
+    content = message.get("content")
+    if content is None and message.get("tool_calls"):
+        return ""
+    if isinstance(content, str):
+        return content
+    parts = [part.get("text") if isinstance(part, Mapping) else part for part in as_list(content) or [None]]
+    return "\n".join(parts) if all(isinstance(part, str) for part in parts) else None
 
 
 def as_list(value: object) -> list | None:
@@ -281,6 +295,11 @@ class PromptRow:
     answer: str | None = None
     contrast: str | None = None
     support: tuple[int | str, ...] = ()
+
+    def build(self, features: str) -> Prompt:
+        """Return the prompt as a chat with its parts. Raises ShapelineError, with the line of the file."""
+        with rename_place(WHERE, self.where):
+            return build_prompt(self.question, self.context, features, None, True)
 
     def number_support(self, parts: Sequence[str]) -> list[int]:
         """Return the numbers of the supporting parts. Raises ShapelineError for support that is no part."""
@@ -390,10 +409,7 @@ def _read_row(where: str, entry: Mapping) -> PromptRow:
 def check_parts(rows: Sequence[PromptRow], features: str) -> None:
     """Raise ShapelineError, with its line, for the first prompt with too few parts or wrong support."""
     for row in rows:
-        try:
-            built = build_prompt(row.question, row.context, features, None, True)
-        except ShapelineError as error:
-            raise ShapelineError(f"{row.where}: {str(error).partition(': ')[2]}") from error
+        built = row.build(features)
         if built.d < 2:
             raise ShapelineError(f"{row.where}: it has {built.d} parts of kind {features}; choose smaller parts")
         row.number_support(built.parts)

@@ -231,6 +231,8 @@ def wrap(model: Any, kind: str | None = None, n_classes: int | None = None) -> C
     if isinstance(model, type):
         raise ShapelineError(f"models: {model.__name__} is a class; give an object of it that was fitted")
     framework, model = find_framework(model), select_outputs(model)
+    if framework == "torch":
+        backend(framework).check_lazy(model)
     if framework is None:
         estimator = find_owner(model)
         if refusal := _find_refusal(estimator, getattr(model, "__name__", "") if estimator is not model else ""):

@@ -380,7 +380,18 @@ def check_module(module: Any, source: str) -> nn.Module:
         raise ShapelineError(
             f"models: '{source}' returned {name_type(module)}; return a torch module, or set framework: tensorflow"
         )
+    check_lazy(module)
     return module
+
+
+def check_lazy(module: nn.Module) -> None:
+    """Raise ShapelineError for a network with a Lazy layer, whose weights its first inputs would create."""
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+            raise ShapelineError(
+                f"models: {name_type(module)} has a Lazy layer without weights ('{name}'); call it once on a batch "
+                "of inputs where it is made, and train it or load its weights"
+            )
 
 
 def check_logits(logits: Any, rows: int, name: str, task: str = "classification") -> torch.Tensor:

@@ -372,8 +372,9 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
         if (kind) word.style.setProperty("--share", strength.toFixed(2));
         return [...(place > 0 && place === one.second ? [element("br", { class: "explorer-second" })] : []), word, " "];
       });
-      const few = order.slice(0, 6).map((place) => `${nameOf(one, method, place)} ${said(method, place)}`).join(", ");
-      return element("div", {}, element("p", { class: "explorer-words" }, ...spans),
+      // Isolates keep the numbers behind right-to-left words in order.
+      const few = order.slice(0, 6).map((place) => `\u2068${nameOf(one, method, place)}\u2069 ${said(method, place)}`).join(", ");
+      return element("div", {}, element("p", { class: "explorer-words", dir: "auto" }, ...spans),
         element("p", { class: "explorer-quiet" }, `largest: ${few}; scale: ± ${format(limit)}`));
     }
 

@@ -22,7 +22,7 @@ from shapeline.datasets.entries import TEXT, parse
 from shapeline.datasets.sources import find_file, list_arguments, names_function
 from shapeline.datasets.table_file import MAX_CLASSES, SUFFIXES
 from shapeline.errors import ShapelineError, is_installed
-from shapeline.generation.prompts import build_prompt, check_parts, read_prompts
+from shapeline.generation.prompts import check_parts, read_prompts
 from shapeline.models import registry
 from shapeline.workflow.job_code import find_root
 
@@ -164,6 +164,8 @@ def build_configuration(
     if is_prompts(path, model):
         if keys:
             raise ShapelineError(f"--set: a dataset of prompts has no key '{next(iter(keys))}'; leave --set out")
+        if target is not None:
+            raise ShapelineError("--target: prompts have no column of classes; write each prompt's answer in the file")
         return write_prompts(path, model, _choose_name(path))
     if is_model(path):
         if model:
@@ -458,7 +460,7 @@ def _configure_images(path: Path, model: str | None, trained: Model | None, keys
         grey, size = (trained.sides[0] == 1, list(trained.sides[1:])) if trained.sides else (grey, size)
     for file in by_mode.values():
         with contextlib.suppress(images.Undecodable):
-            images.decode(str(file), file.read_bytes(), color="grey" if grey else "rgb")
+            images.decode(str(file), file.read_bytes(), color="grey" if grey else "rgb", transparent=[])
     patch = choose_patch(min(size), trained.patch if trained else None)
     built = "digits_cnn" if side <= 16 else "mnist_cnn" if grey else "cifar_cnn"
     lines = ["source: image_folder", _format_path(path), f"size: {size}    # images are resized to this side"]
@@ -710,10 +712,9 @@ def write_prompts(path: Path, model: str | None, name: str) -> str:
     folder = _locate_path(Path(model))
     folders.check_generator(folder)
     # The coarsest kind of part of which each prompt has MIN_PARTS or more.
-    are_long = all(build_prompt(row.question, row.context, "sentence", None, True).d >= MIN_PARTS for row in rows)
-    kind = "sentence" if are_long else "word"
+    kind = "sentence" if all(row.build("sentence").d >= MIN_PARTS for row in rows) else "word"
     check_parts(rows, kind)
-    counts = np.array([build_prompt(row.question, row.context, kind, None, True).d for row in rows])
+    counts = np.array([row.build(kind).d for row in rows])
     exact = bool((counts <= MAX_EXACT_PARTS).mean() >= 0.5)
     methods = [
         *(["exact: {method: shapley}    # exact Shapley values, from all 2^parts coalitions"] * exact),

@@ -326,7 +326,7 @@ def colour_words(
     feature: str = "word",
 ) -> HTML:
     """Return texts (title, words, scores, half-widths, index of the second sentence) as coloured words."""
-    parts = [f"<p><b>{html.escape(title)}</b><br>{_colour_spans(*rest_of)}</p>" for title, *rest_of in texts]
+    parts = [f"<p><b>{html.escape(title)}</b>{_colour_spans(*rest_of)}</p>" for title, *rest_of in texts]
     known = any(half is not None for *_, half, _ in texts)
     note = f"{signs(what)}, with a line below or above. Hover over a {feature} for its score."
     note += f" A {feature} whose 95 % interval includes 0 is plain." if known else ""
@@ -377,7 +377,7 @@ def _colour_spans(names: Sequence[str], scores: np.ndarray, half: np.ndarray | N
         look = f"background:{tint(level)};color:{EXACT};{line}" if level else ""
         separator = "<br>" if index == second else ""
         spans.append(f'{separator}<span style="{look}" title="{value}">{html.escape(name)}</span>')
-    return " ".join(spans)
+    return f'<span dir="auto" style="display:block">{" ".join(spans)}</span>'
 
 
 def _select_largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None):

@@ -81,7 +81,7 @@ def words(
         return HTML(f'<p class="{kind}"><b>⚠ failed:</b> {" ".join(spans)}</p>')
     none = "the interval of every score includes 0" if unsure else "every score is 0"
     legend = _write_scale(scale, unit) if np.any(scores) else f'<div class="scale">{none}</div>'
-    return HTML(f'<p class="{kind}">{" ".join(spans)}</p>{legend}')
+    return HTML(f'<p class="{kind}" dir="auto">{" ".join(spans)}</p>{legend}')
 
 
 def _choose_limit(scores: np.ndarray, limit: float | None = None) -> float:
@@ -165,7 +165,7 @@ def _write_cells(text_words: Sequence[str], scores: np.ndarray, limit: float, al
     """Return a cell per word with its score (aligned), or one cell with all words."""
     spans = _write_spans(text_words, scores, limit)
     if not aligned:
-        return f'<td class="flow">{" ".join(spans)}</td>'
+        return f'<td class="flow" dir="auto">{" ".join(spans)}</td>'
     cells = (f"{span}<small>{_format_signed(score, limit)}</small>" for span, score in zip(spans, scores, strict=True))
     return "".join(f'<td class="word">{cell}</td>' for cell in cells)
 
