@@ -37,6 +37,9 @@ def test_convergence_plots_known_values():
     assert [line.get_label() for line in axes.lines] == ["a, predicted", "b, actual"]
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), [0.4, 0.2])
     axes.figure.canvas.draw()
+    axes.figure.draw_without_rendering()
+    [legend] = axes.figure.legends
+    assert not legend.get_window_extent().overlaps(axes.get_window_extent()), "over the lines"
     assert {"0.2", "0.3", "0.4"} <= {tick.get_text() for tick in axes.get_yticklabels()}, "powers of ten only"
     assert games.convergence(frame.assign(predicted=np.nan, actual=np.nan), styles(ENTRIES), "nats") is None
 

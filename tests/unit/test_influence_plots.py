@@ -247,7 +247,7 @@ def test_a_width_without_neighbours_is_reported():
 def test_records_are_heat_tables_of_the_measures_only(results):
     page = sections_points.points_section(results["table"]).data
     assert page.count('aria-label="Scores of every feature by every method') == 4
-    assert "Each measure has its own unit." in page and "smaller features not shown" in page
+    assert "Each measure has its own scale." in page and "smaller features not shown" in page
 
 
 def test_values_of_a_record_name_categories():

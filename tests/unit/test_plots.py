@@ -633,6 +633,44 @@ def test_the_unit_of_a_score_is_that_of_what_its_method_explains(table_results, 
         "a": "logits", "b": output, "c": slope, "d": "", "e": "logits"
     }  # fmt: skip
     assert experiment.describe_units(shown) == f"logits; {output}: b; {slope}: c; no unit: d"
+    of_one = dataclasses.replace(shown, scores={"d": None})
+    assert experiment.describe_units(of_one) == "no unit", "the unit of the value, which no method has"
+    assert experiment.describe_units(dataclasses.replace(shown, scores={"a": None, "e": None})) == "logits"
+
+
+def test_every_measured_metric_is_on_the_page(table_results):
+    rows = [("infidelity", np.nan, 0.25), ("infidelity_scaled", np.nan, 0.125), ("infidelity", 1.0, 9.0)]
+    rows = [("a", *row, row[2] - 0.0625, row[2] + 0.0625, 8) for row in rows]
+    frame = pd.DataFrame(rows, columns=["method", "statistic", "x", "mean", "low", "high", "n"])
+    custom = frame.assign(statistic="spread")[:1]
+    shown = dataclasses.replace(
+        table_results, metrics={"infidelity": frame, "own": custom, "ablation": frame}, entries={"a": {}}
+    )
+    page = common.other_metrics(shown, "ablation").data
+    assert "infidelity (nats², lower is better)" in page and "0.250 (0.188 to 0.312)" in page and "9.00" not in page
+    assert "spread (lower is better)" in page and "logit" not in page
+    assert common.other_metrics(dataclasses.replace(table_results, metrics={"log_odds": frame})) is None
+
+
+def test_a_share_of_the_range_to_the_best_method_is_at_most_1(table_results):
+    """Two methods, of which one is the best nearly everywhere, so that a t interval would end above 1."""
+    values = {"random": [0.0] * 8, "a": [-1.0] * 7 + [-0.6], "b": [-0.5] * 7 + [-1.0]}
+    rows = [(m, i, 0, "deletion_auc", np.nan, v) for m, column in values.items() for i, v in enumerate(column)]
+    measured = pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
+    entries = {name: {"method": name} for name in values}
+    shown = dataclasses.replace(table_results, measured={"log_odds": measured}, entries=entries)
+    shares = tables._scale_auc(shown, "deletion_auc", "lower")
+    assert shares.loc["a", "mean"] == 0.95 and shares.loc["a", "high"] == 1 and shares["low"].notna().all()
+
+
+def test_a_sentence_on_one_instance_is_in_the_singular(table_results):
+    one = table_results.instances.head(1)
+    scores = {entry: frame.head(1) for entry, frame in table_results.scores.items()}
+    entry = next(iter(scores))
+    shown = dataclasses.replace(table_results, instances=one, scores={entry: scores[entry]})
+    text = " ".join(findings.headlines(shown))
+    assert "1 explanation (1 method, 1 instance" in text and "1 instance is explained; the model is " in text
+    assert "100 %" not in text and "of them" not in text
 
 
 def test_a_table_experiment_shows_named_features(table_results):

@@ -328,12 +328,14 @@ def find_unit(results: Results, entry: str) -> str:
 
 
 def describe_units(results: Results) -> str:
-    """Return the unit of the scores, and the methods with other units."""
-    others: dict[str, list[str]] = {}
+    """Return the unit of the scores; where they have several, that of the value, and the methods with others."""
+    units: dict[str, list[str]] = {}
     for entry in results.scores:
-        if (unit := find_unit(results, entry)) != results.value_unit:
-            others.setdefault(unit or "no unit", []).append(entry)
-    return "; ".join([results.value_unit, *(f"{unit}: {', '.join(entries)}" for unit, entries in others.items())])
+        units.setdefault(find_unit(results, entry) or "no unit", []).append(entry)
+    if len(units) == 1:
+        return next(iter(units))
+    of_value = [results.value_unit] * bool(units.pop(results.value_unit, None))
+    return "; ".join([*of_value, *(f"{unit}: {', '.join(entries)}" for unit, entries in units.items())])
 
 
 def list_gradient_methods(results: Results) -> list[str]:

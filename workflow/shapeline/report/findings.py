@@ -50,7 +50,9 @@ def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
     regression = facts["r2"] is not None or not results.model_card
     known = results.instances[results.instances["label"] >= 0]  # a custom text has no known class
     them = f"their {number(len(known))} labels" if "image" in known else "them"
-    right = f"; the model is correct on {share((known['label'] == known['prediction']).mean())} of {them}"
+    is_correct = known["label"] == known["prediction"]
+    right = f"; the model is correct on {share(is_correct.mean())} of {them}"
+    right = f"; the model is {'correct' if is_correct.all() else 'wrong'}" if len(known) == 1 else right
     sentences, trained_on = [], experiment.find_other_dataset(results)
     accuracy = experiment.describe_accuracy(results.model_card, facts["accuracy"])
     tested = f"the test part of {trained_on}, the data that it was trained on," if trained_on else "the test part"
@@ -75,7 +77,7 @@ def headlines(results: experiment.Results, advised: bool = False) -> list[str]:
     spent = f"took {number(facts['evaluations'])} model evaluations"
     spent = spent if results.model_card else "use labelled instances only, without a model"
     failed = "; none failed." if not facts["failures"] else f"; {number(facts['failures'])} failed (see Diagnostics)."
-    return [*sentences, f"{number(facts['rows'])} explanations ({scope}) {spent}{failed}"]
+    return [*sentences, f"{format_count(facts['rows'], 'explanation')} ({scope}) {spent}{failed}"]
 
 
 def _describe_best_means(results: experiment.Results) -> list[str]:

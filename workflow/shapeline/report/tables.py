@@ -147,7 +147,8 @@ def _scale_auc(results: experiment.Results, statistic: str, better: str) -> pd.D
     name = f"best_{statistic}"
     best = paired.pivot_by_method(measured[measured["statistic"] == name], name)  # equal for all methods that have it
     values = values if best.empty else values.assign(**{CEILING: best.iloc[:, 0]})
-    return intervals(paired.scale_to_range(values, random, better).drop(columns=CEILING, errors="ignore"))
+    result = intervals(paired.scale_to_range(values, random, better).drop(columns=CEILING, errors="ignore"))
+    return result.assign(high=result["high"].clip(upper=1.0))  # no method is better than the best
 
 
 def _format_shares(row: Mapping) -> str:

@@ -70,7 +70,7 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str) -> 
     frame = frame[(frame[["predicted", "actual"]] > 0).any(axis=1)]
     if frame.empty:
         return None
-    drawing = Figure(figsize=(WIDTH * 0.72, 3.6), layout="constrained")
+    drawing = Figure(figsize=(WIDTH, 3.6), layout="constrained")
     axes = drawing.subplots()
     for entry, rows in frame.sort_values("evaluations").groupby("method", sort=False):
         style = styles[entry]
@@ -81,7 +81,7 @@ def convergence(frame: pd.DataFrame, styles: Mapping[str, Style], unit: str) -> 
     axes.set(xscale="log", yscale="log", xlabel="evaluations", ylabel=f"RMSE ({unit})")
     label_log_axis(axes.xaxis)
     label_log_axis(axes.yaxis)
-    axes.legend(fontsize=8.5)
+    drawing.legend(loc="outside right upper", fontsize=8.5)
     return drawing
 
 

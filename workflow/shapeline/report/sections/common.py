@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from shapeline.designs.orders import MAX_D
+from shapeline.metrics.registry import METRICS
 from shapeline.report import experiment, findings, tables
 from shapeline.report.criteria import MIN_INSTANCES
 from shapeline.report.elements import (
@@ -28,6 +29,8 @@ from shapeline.report.figures.dots import AREAS, ERRORS, draw_dots
 from shapeline.report.figures.lines import calibration, convergence, curve_panels, curves, error_by_cost, tabulate_costs
 from shapeline.report.formatting import explain_unit, format_count, join_names, number, share
 from shapeline.report.tables import TOP
+
+WITH_SECTION = ("log_odds", "error", "ground_truth_words", "randomisation", "cost")  # metrics, of a page
 
 
 def top(
@@ -217,6 +220,25 @@ def _describe_best_order(results: Results, frame: pd.DataFrame) -> str:
         "No optimal order: it needs a method with the values of all coalitions (shapley), as probabilities or their "
         "logarithms, and every number of masked features."
     )
+
+
+def other_metrics(results: Results, *shown: str) -> HTML | None:
+    """Return a table of means per metric without a section, or None; shown: further metrics that have one."""
+    parts, unit = [], results.value_unit
+    units = {"gap": f"{unit}, ", "infidelity": f"{unit}², ", "infidelity_scaled": f"{unit}², "}
+    for name, metric in METRICS.items():
+        frame = None if name in {*WITH_SECTION, *shown} else results.metrics.get(name)
+        if frame is None or frame.empty:
+            continue
+        scalar = frame[frame["x"].isna()]
+        ways = metric.statistics or dict.fromkeys(scalar["statistic"].unique(), "lower")  # of custom functions
+        titles = {
+            statistic: f"{statistic} ({units.get(statistic, '')}{way} is better)" for statistic, way in ways.items()
+        }
+        parts.append(table(tables.tabulate_means(scalar, titles, results.entries), name))
+    if not parts:
+        return None
+    return join_parts(heading("Other metrics"), *parts, note("Means over instances with 95 % intervals."))
 
 
 def interval_note(results: Results) -> HTML:

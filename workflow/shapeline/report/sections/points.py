@@ -224,6 +224,7 @@ def model_section(results: Results) -> HTML:
         method_agreement.agreement_section(scores),
         note(subset) if len(results.instances) > MAX_COMPARED else None,
         common.masking_section(results),
+        common.other_metrics(results),
     )
 
 
@@ -284,7 +285,7 @@ SHIFTED = (
 )
 READING = (
     "Blue: a larger value supports the label of the instance (regression: a larger number); orange: a smaller one. "
-    "Each measure has its own unit."
+    "Each measure has its own scale."
 )
 REMARKS = {
     "qii": "qii evaluates the model: blue raises the probability of the class explained, or the prediction.",
