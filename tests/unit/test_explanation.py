@@ -329,6 +329,7 @@ def test_an_array_meets_a_data_frame_with_columns_in_another_order(method):
     [
         (np.zeros((9, 8, 8)), r"neither so nor with an axis of channels, as inputs\[:, None\] or inputs\[None\]"),
         (np.zeros((9, 8, 8, 3)), r"channels last; give np.moveaxis\(inputs, -1, 1\)"),
+        (np.zeros((8, 8, 3)), r"one image with channels last; give np.moveaxis\(inputs, -1, 0\)\[None\]"),
         ("some text", "is a network, which takes numbers"),
         (FRAME[:2], "column 'sex' holds no numbers"),
     ],
@@ -1022,6 +1023,8 @@ def test_labels_of_cells_are_features(axis):
             np.testing.assert_allclose(scores_of_one[: len(known)], expected, atol=1e-6)
     with pytest.raises(ShapelineError, match=r"\(9, 5, 5\) do not fit inputs of shape \(.*; give one per pixel"):
         explain(np.zeros((9, 5, 5), int))
+    with pytest.raises(ShapelineError, match=r"the labels of input 1 are all negative, .*; give labels from 0"):
+        explain(np.where(np.arange(len(images))[:, None, None] == 1, -1, of_pixels))
     with pytest.raises(ShapelineError, match=r"cells hold -1 to 4 \(int64\) and the shape \(3,\) has features 0 to 2"):
         Features("superpixel", (3,), of_cells)
 

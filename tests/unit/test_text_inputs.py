@@ -149,9 +149,53 @@ def test_a_text_without_spaces_is_reported_as_one_word(caplog):
     caplog.set_level(logging.WARNING)
     shapeline.explain(length, ["a good film", "\u3053\u306e\u6620\u753b\u306f\u9762\u767d\u3044"], "shapley", target=1)
     assert "1 of 2 texts are one word, and so one feature (first at position 1)" in caplog.text
+    assert "a function that splits a text, such as list" in caplog.text
+    shapeline.explain(length, ["\u9762\u767d\u3044"], "shapley", features=list, target=1)
     caplog.clear()
     shapeline.explain(length, ["a good film"], "shapley", target=1)
     assert not caplog.records
+
+
+SENTENCES = "Good film. Not\na\n\nbad plot! "
+
+
+@pytest.mark.parametrize(
+    ("features", "pieces"),
+    [
+        ("sentence", ["Good film. ", "Not\n", "a\n\n", "bad plot! "]),
+        ({"kind": "passage"}, ["Good film. Not\na\n\n", "bad plot! "]),
+        (lambda text: ["Good", "Not\na", "plot"], ["Good film. ", "Not\na\n\nbad ", "plot! "]),
+        (lambda text: text.split()[1:], ["Good film. ", "Not\n", "a\n\n", "bad ", "plot! "]),
+    ],
+)
+def test_parts_of_texts_are_masked_in_place_of_words(features, pieces):
+    found = shapeline.explain(length, [SENTENCES] * 2, "shapley", features=features, target=1)
+
+    def value(kept):
+        made = "".join(piece for place, piece in enumerate(pieces) if place in kept)
+        return len(made if len(pieces) - 1 in kept else made.rstrip()) / 100
+
+    names, scores = found.of(0)[:2]
+    assert names == tuple(piece.strip() for piece in pieces)
+    np.testing.assert_allclose(scores, games.shapley(games.of_sets(value, len(pieces))), atol=1e-7)
+    assert shapeline.explain(length, [SENTENCES], "l_shapley", features=features, target=1).scores.shape == (
+        1,
+        len(pieces),
+    )
+
+
+def test_wrong_parts_of_texts_are_refused_in_one_line(caplog):
+    for features in ([(0, 4)], [0, 0, 1], ["Good"], np.arange(3)):
+        assert "of texts give 'word', 'sentence', 'passage', or a function" in refused(
+            length, [SENTENCES], features=features
+        )
+    for features in (lambda text: ["film", "Good"], lambda text: 3, lambda text: [1]):
+        assert "the function fails on the text at position 0 (" in refused(length, [SENTENCES], features=features)
+    assert "has no words" in refused(length, [SENTENCES], features=lambda text: [])
+    shapeline.explain(length, ["One. Two.", "One"], "shapley", features="sentence", target=1)
+    assert (
+        "1 of 2 texts are one sentence, and so one feature (first at position 1); choose smaller parts" in caplog.text
+    )
 
 
 def test_a_text_of_hundreds_of_thousands_of_characters_is_one_line():

@@ -47,6 +47,7 @@ from shapeline.seeds import seed_of
 
 MAX_ROWS = 100  # of a background; larger ones are sampled
 MAX_PIXELS = 1024  # of images whose features are pixels; the features of larger ones are patches
+SPLITS = ("sentence", "passage")  # parts of texts besides words
 PATCHES = 16  # along the longer side
 LABELLED = {"table": "give one per column, or groups as name -> columns", "image": "give one per pixel"}
 _BACKENDS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -183,9 +184,8 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     if cutter is None:
         adapters.check_inputs(model)
         model = adapters.select_outputs(model)
-    given = givens.read(
-        model, inputs, wanted.background, wanted.reference, tokens, given_features, wanted.feature_names, cutter
-    )
+    own = given_features or _find_split(kind)
+    given = givens.read(model, inputs, wanted.background, wanted.reference, tokens, own, wanted.feature_names, cutter)
     of_regression = wanted.value == PREDICTION and not hasattr(model, "predict_proba")
     if wanted.outputs not in (None, *OUTPUTS):
         raise ShapelineError(f"explain: outputs is {wanted.outputs!r}; give 'probabilities' or 'logits'")
@@ -325,8 +325,23 @@ def _choose_features(given: Inputs) -> str | dict:
     return "pixel" if height * width <= MAX_PIXELS else {"kind": "patch", "size": [min(size, height), min(size, width)]}
 
 
+def _find_split(kind: object) -> str | Callable | None:
+    """Return features of texts that are parts in place of words; None for others."""
+    return kind if callable(kind) or (isinstance(kind, str) and kind in SPLITS) else None
+
+
 def _group_by_features(kind: Any, given: Inputs) -> list[tuple[Features, np.ndarray]]:
     settings = {"kind": kind} if isinstance(kind, str) else kind
+    kind = settings.get("kind") if isinstance(settings, dict) else kind
+    if given.has_words and given.take is not None and _find_split(kind):
+        groups = feature_kinds.group_inputs("word", given.card, given.inputs)
+        noun = "part" if callable(kind) else kind
+        return [(dataclasses.replace(features, kind=noun), positions) for features, positions in groups]
+    if not isinstance(settings, dict) and given.has_words:
+        raise ShapelineError(
+            f"explain: features is {name_type(kind)}; of texts give 'word', 'sentence', 'passage', or a function from "
+            "a text to its parts in order, such as list for characters"
+        )
     if not isinstance(settings, dict) and (labels := _read_labels(kind)) is not None:
         return _group_by_labels(labels, given)
     if not isinstance(settings, dict):
@@ -360,6 +375,11 @@ def _group_by_labels(labels: np.ndarray, given: Inputs) -> list[tuple[Features, 
         remedy = f"give shape {(n, *own)}" if is_ambiguous else LABELLED.get(given.kind, "give one per cell")
         raise ShapelineError(f"explain: features: labels of shape {labels.shape} {problem} of shape {own}; {remedy}")
     each = np.broadcast_to(labels.reshape(-1, *fitting[0]), (n, *fitting[0]))
+    if (hidden := (each < 0).reshape(n, -1).all(axis=1)).any():
+        raise ShapelineError(
+            f"explain: features: the labels of input {hidden.argmax()} are all negative, and such cells are never "
+            "masked; give labels from 0"
+        )
     groups: dict[bytes, tuple[Features, list[int]]] = {}
     for position, one in enumerate(each):
         numbers, cells = np.unique(one, return_inverse=True)

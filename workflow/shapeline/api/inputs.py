@@ -129,11 +129,13 @@ def read(
     background: object = None,
     reference: object = None,
     tokens: bool = False,
-    features: Features | None = None,
+    features: Features | str | Callable | None = None,
     feature_names: Sequence[str] | None = None,
     cutter: Cutter | None = None,
 ) -> Inputs:
-    """Return the inputs with background and reference rows. Raises ShapelineError that names the argument."""
+    """Return the inputs with background and reference rows; features: also those of texts, as in `cut_parts`. Raises
+    ShapelineError that names the argument."""
+    features, split = (features, "word") if isinstance(features, Features | None) else (None, features)
     if feature_names is not None:
         refuse_unordered("feature_names", feature_names)
         feature_names = list(feature_names)
@@ -162,7 +164,7 @@ def read(
             raise ShapelineError(f"explain: {name}: texts have none; leave it out")
         labels = list(original.index) if isinstance(original, pd.Series) else range(len(inputs))
         if cutter is None:
-            ids, words, decode = encode_words(inputs, reference, original)
+            ids, words, decode = encode_words(inputs, reference, original, split)
             return Inputs("text", ids, words, labels, {"kind": "text", "input_shape": [ids.shape[1]]}, take=decode)
         if features is not None:
             raise ShapelineError("explain: features: of texts with a tokenizer they are its words; leave them out")

@@ -1,6 +1,7 @@
 """Texts as inputs of `shapeline.explain`: a feature per word, as words or a tokenizer's tokens."""
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ import pandas as pd
 from shapeline.datasets import tokenizer
 from shapeline.datasets.text import PAIR, WORD
 from shapeline.datasets.tokenizer import Tokenizer
-from shapeline.errors import ShapelineError, name_type
+from shapeline.errors import ShapelineError, first_line, name_type
 from shapeline.games import references
+from shapeline.generation import prompts
 
 log = logging.getLogger(__name__)
 ABSENT = 1  # the id of a masked word; 0 is padding
@@ -70,23 +72,48 @@ def pack_texts(texts: list[str], like: Any) -> Any:
     return tuple(texts) if isinstance(like, tuple) else texts
 
 
-def encode_words(texts: list[str], instead: object, like: Any) -> tuple[np.ndarray, list[list[str]], Callable]:
-    """Return texts as ids of words (n, most words), the words, and the function from ids to texts in the container
-    type of `like`. A masked word is deleted with one adjacent space, or replaced by `instead`."""
+def cut_parts(text: str, split: str | Callable[[str], Iterable[str]], index: int) -> list[str]:
+    """Return the parts of a text, each with the text up to the next: words, sentences, passages, or those that a
+    function returns in order; index: the position of the text. Raises ShapelineError."""
+    if split == "word":
+        return WORD.findall(text)
+    if isinstance(split, str):
+        starts = [start for start, _ in prompts.split_text(text, split, "explain")]
+    else:
+        try:
+            parts, starts, end = list(split(text)), [], 0
+            for part in parts:
+                start = text.index(part, end)
+                starts += [start] if part.strip() else []
+                end = start + len(part)
+        except Exception as error:
+            raise ShapelineError(
+                f"explain: features: the function fails on the text at position {index} ({first_line(error)}); return "
+                "the parts of the text in order, such as list(text)"
+            ) from error
+    return [text[start:end] for start, end in itertools.pairwise([*[0][: len(starts)], *starts[1:], len(text)])]
+
+
+def encode_words(
+    texts: list[str], instead: object, like: Any, split: str | Callable = "word"
+) -> tuple[np.ndarray, list[list[str]], Callable]:
+    """Return texts as ids of words or other parts (n, most words), these, and the function from ids to texts in the
+    container type of `like`. A masked one is deleted with one adjacent space, or replaced by `instead`."""
     if not isinstance(instead, str | None) or instead in references.KINDS:
         raise ShapelineError(
             f"explain: reference: {instead!r} is not of texts; give the word that replaces a masked one, such as "
             "'[MASK]', or leave it out: then masked words are deleted"
         )
-    each = [WORD.findall(text) for text in texts]
+    each = [cut_parts(text, split, index) for index, text in enumerate(texts)]
     check_words(each)
     whole = [index for index, words in enumerate(each) if len(words) == 1]
     if whole:
-        log.warning(
-            "explain: inputs: %d of %d texts are one word, and so one feature (first at position %d); for a language "
-            "without spaces give as tokenizer the model's own, or put spaces between the words",
-            *(len(whole), len(texts), whole[0]),
-        )
+        unit, remedy = split if isinstance(split, str) else "part", "choose smaller parts"
+        if split == "word":
+            remedy = "for a language without spaces give as tokenizer the model's own, or as features a function that "
+            remedy += "splits a text, such as list"
+        warning = "explain: inputs: %d of %d texts are one %s, and so one feature (first at position %d); %s"
+        log.warning(warning, len(whole), len(texts), unit, whole[0], remedy)
     known = {word: number for number, word in enumerate(sorted(set().union(*each)), start=ABSENT + 1)}
     ids = np.zeros((len(each), max(map(len, each))), np.int32)
     for row, words in zip(ids, each, strict=True):

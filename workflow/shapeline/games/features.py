@@ -99,12 +99,14 @@ KINDS = {
     "sentence": ("kind",),
     "passage": ("kind",),
     "message": ("kind",),
+    "part": ("kind",),
     "player": ("kind",),
 }
 # The feature kinds that fit each kind of dataset; superpixels have no grid.
 CHOICES = {"image": ("pixel", "patch", "superpixel"), "table": ("column", "group"), "text": ("word", "character_run")}
 IMAGE_KINDS, TABLE_KINDS, TEXT_KINDS = ("pixel", "patch"), CHOICES["table"], CHOICES["text"]
-VARYING_KINDS = ("superpixel", "sentence", "passage", "message", "player", *TEXT_KINDS)
+PART_KINDS = ("sentence", "passage", "part")
+VARYING_KINDS = ("superpixel", *PART_KINDS, "message", "player", *TEXT_KINDS)
 PADDING = 0  # the token id that pads short documents
 
 
@@ -270,7 +272,7 @@ def build_graph(features: Features) -> "networkx.Graph":
 
     if features.kind in IMAGE_KINDS:
         return graphs.grid(*features.shape)
-    if features.kind in TEXT_KINDS:
+    if features.kind in (*TEXT_KINDS, *PART_KINDS):
         return graphs.chain(features.d)
     if features.kind != "superpixel":
         raise ShapelineError(f"features kind '{features.kind}': has no graph; set graph: chain or graph: complete.")

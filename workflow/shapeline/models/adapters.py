@@ -492,6 +492,11 @@ def find_layout(model: object, inputs: np.ndarray, beside: Sequence[np.ndarray |
         if layout == PLAIN and reasons[layout] is None:
             return PLAIN
     fitting = [layout for layout, reason in reasons.items() if reason is None]
+    if not fitting and failure(classifier, LAST.inward(inputs), FIRST.order) is None:
+        raise ShapelineError(
+            f"explain: inputs have shape {inputs.shape}, one image with channels last; give np.moveaxis(inputs, -1, "
+            "0)[None], as the model takes it"
+        )
     if not fitting:
         raise ShapelineError(
             f"explain: inputs have shape {inputs.shape}, and the model takes them neither so nor with an axis of "
