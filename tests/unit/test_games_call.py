@@ -623,6 +623,11 @@ def test_progress_counts_evaluations():
             {"game": lambda masks: np.full(len(masks), np.inf)},
             "the value is inf; return a finite value per row of masks (1, 9)",
         ),
+        ({"game": lambda mask: 1.0 if mask[0] else 0.0}, "(1, 9), as in lambda masks: [v(mask) for mask in masks]"),
+        (
+            {"method": "games.halves"},
+            "unknown method 'games.halves'. A function of yours is named path/to/file.py:function",
+        ),
         ({"n_players": None, "player_names": "abc"}, "n_players is missing; give their number, or a list"),
         ({"evaluations": 2}, "evaluations is 2 and gp_shapley needs 4 for 9 players; raise it"),
         ({"evaluations": 60, "method": "banzhaf"}, "60 and banzhaf always evaluates 512 coalitions of 9 players"),

@@ -198,6 +198,13 @@ def test_a_dry_run_lists_by_rule_and_method(shown):
     ]
 
 
+@pytest.mark.parametrize("text", ["Report created.", "Unlocked working directory.", "Deleting results/a.parquet"])
+def test_the_result_of_a_command_without_jobs_is_shown(shown, text):
+    shown.event(None, "Adding page.html (1 MB).")
+    shown.event(None, text)
+    assert shown.lines() == [text]
+
+
 def test_a_terminal_has_one_line_of_progress(shown):
     shown.handler.live = True
     begin_run(shown, attribute=4)

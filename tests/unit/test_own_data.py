@@ -4,6 +4,7 @@ import copy
 import csv
 import itertools
 import operator
+import re
 import sys
 import warnings
 from types import SimpleNamespace
@@ -636,6 +637,24 @@ def test_a_custom_method_in_one_call(root):
         parameters={"paired": False},
     )
     np.testing.assert_array_equal(np.sign(found.scores.round(6)).diagonal(), [1, 1, -1])
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("halves", {"parameters": {"pared": False}}, "halves.py:halves. Did you mean 'paired'?"),
+        ("halves", {"paired": False}, "there is no parameter 'paired'; give those of the function as parameters={'pa"),
+        ("halfs", {}, "has no function 'halfs'. Did you mean 'halves'?"),
+        ("own", {"evaluations": 2}, "evaluations is 2 and own always evaluates 4 coalitions of 4 features; raise it"),
+    ],
+)
+def test_a_mistake_with_a_custom_method_in_one_call(tmp_path, root, name, given, words):
+    """A misspelled parameter was ignored."""
+    loo = own(tmp_path, "def make(d):\n    return Design(np.eye(d, dtype=bool), np.eye(d) * 1.0)\n")
+    method = loo if name == "own" else f"{root}/examples/own/halves.py:{name}"
+    words = words.replace("own always", f"{loo} always")
+    with pytest.raises(ShapelineError, match=re.escape(words)):
+        shapeline.explain(lambda rows: rows @ np.ones(4), np.eye(4), method, "zero", value="prediction", **given)
 
 
 @pytest.mark.parametrize(

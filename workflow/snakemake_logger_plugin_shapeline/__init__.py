@@ -28,6 +28,7 @@ CLEAR_LINE = "\r\033[K"
 PLAIN_INTERVAL = 30.0  # seconds between two lines of progress where the output is no terminal
 # Messages without an event that are shown, and errors that repeat what is shown.
 SHOWN = ("Nothing to be done", "Will exit after", "Trying to restart", "Reasons:", "This was a dry-run")
+SHOWN += ("Report created", "Unlocked working directory", "Would delete", "Deleting")  # of --report, --unlock, ...
 HIDDEN = ("At least one job did not complete", "shared filesystem")
 NO_RULE = re.compile(r"No rule to produce (.+?) \(if you use")
 EXIT = re.compile(r"died with <Signals\.(\w+)|exit status (\d+)")

@@ -135,8 +135,8 @@ class Case:
 
     def check_fixed_cost(self, where: str, settings: dict, evaluations: int | None) -> None:
         """Raise ShapelineError where a method whose cost is fixed by d evaluates more coalitions than requested."""
-        if evaluations and METHODS[settings["method"]].is_fixed_cost:
-            parsed = parse(settings)
+        parsed = parse(settings)
+        if evaluations and parsed.method.is_design and not parsed.method.sampled:
             for features, _ in self.buckets:
                 check_fixed_cost(where, parsed.name, parsed.size(features, None, self.seed), evaluations)
 

@@ -1,16 +1,18 @@
 """Choices of a call from Python: the method and its parameters, the evaluations, the seed."""
 
 import inspect
+import re
 
 import numpy as np
 from pydantic import ValidationError
 
 import shapeline
 from shapeline.config.types import MAX_BUDGET
+from shapeline.datasets.sources import names_function
 from shapeline.designs.design import MAX_D, check_integer
 from shapeline.errors import ShapelineError, name_type, nearest
 from shapeline.methods.parameters import StoppingRule
-from shapeline.methods.registry import DEFAULT_BUDGET, METHODS, find_stopping_problem
+from shapeline.methods.registry import DEFAULT_BUDGET, METHODS, find_problem, find_stopping_problem
 from shapeline.methods.settings import BUDGET_KEYS, Size, parse
 
 AUTO = "auto"
@@ -96,7 +98,10 @@ def seed_by(seed: int, random_state: int | None, where: str = "explain") -> int:
 def check_method(method: object, where: str) -> None:
     """Raise ShapelineError for what is not the name of a method."""
     if not isinstance(method, str) or method not in METHODS:
-        raise ShapelineError(f"{where}: unknown method '{method}'.{nearest(method, METHODS)}")
+        hint = nearest(method, METHODS)
+        if isinstance(method, str) and re.search("[.:]", method):
+            hint = " A function of yours is named path/to/file.py:function."
+        raise ShapelineError(f"{where}: unknown method '{method}'.{hint}")
 
 
 def check_entry(method: str, parameters: dict, budget: float | dict, where: str = "explain") -> dict:
@@ -114,7 +119,9 @@ def check_entry(method: str, parameters: dict, budget: float | dict, where: str 
         )
     settings = {"method": method, **parameters}
     try:
-        METHODS[method].parameters.model_validate(settings)
+        entry = METHODS[method].parameters.model_validate(settings)
+        if names_function(method) and (problem := find_problem(entry)):
+            raise ShapelineError(f"{where}: {problem}")
     except ValidationError as failure:
         first = failure.errors()[0]
         key = ".".join(map(str, first["loc"]))
@@ -127,6 +134,8 @@ def check_entry(method: str, parameters: dict, budget: float | dict, where: str 
         hint = f".{nearest(key, [*allowed, *optional])}"
         if "Did you mean" not in hint:
             hint = f".{nearest(key, allowed)}" if allowed else "; leave it out."
+            if names_function(method):
+                hint = f"; give those of the function as parameters={{'{key}': ...}}"
         raise ShapelineError(f"{method}: there is no parameter '{key}'{hint}") from None
     return settings
 

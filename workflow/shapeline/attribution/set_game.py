@@ -21,7 +21,7 @@ from shapeline.attribution.game_values import WHERE, ValueFile, ValueRows, allow
 from shapeline.attribution.row_store import ADDRESS
 from shapeline.errors import MethodFailure, ShapelineError, describe_exception, format_count, is_out_of_memory
 from shapeline.games.features import Features
-from shapeline.games.validation_scores import convert_values
+from shapeline.games.validation_scores import PER_COALITION, convert_values
 from shapeline.methods.settings import MethodSettings
 
 CALL_SECONDS = 1.0  # target time of one call of a game, which determines its number of coalitions
@@ -139,8 +139,8 @@ class Values:
             reason = f"coalition {self._name(masks[0])}: {failure}"
             if self.how.on_error == "fail":
                 is_game_of_package = isinstance(failure.__cause__, ShapelineError)  # its message has a remedy
-                remedy = "" if is_game_of_package else f"; return a finite value per row of masks {masks.shape}"
-                raise ShapelineError(f"{WHERE}: {reason}{remedy}") from failure.__cause__
+                remedy = f"; return a finite value per row of masks {masks.shape}, as in {PER_COALITION}"
+                raise ShapelineError(f"{WHERE}: {reason}{'' if is_game_of_package else remedy}") from failure.__cause__
             self._failed[hash_masks(masks)[0]] = reason
         if self.progress:
             self.progress(len(self._known) - len(self._before), goal - len(self._known) - len(self._failed))

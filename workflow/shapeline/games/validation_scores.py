@@ -127,6 +127,9 @@ def check_columns(where: str, X: object, other: object, name: str) -> None:
         raise ShapelineError(f"{where}: {name} has other columns than X, or in another order; give it the columns of X")
 
 
+PER_COALITION = "lambda masks: [v(mask) for mask in masks]"  # the game of a function v of one coalition
+
+
 def convert_values(where: str, values: object, count: int) -> np.ndarray:
     """Return values as (K, outputs) float64. Raises ShapelineError unless they are (K,) or (K, outputs)."""
     if isinstance(values, pd.DataFrame | pd.Series):
@@ -144,7 +147,7 @@ def convert_values(where: str, values: object, count: int) -> np.ndarray:
         returned = name_type(values) if unclear else f"{array.dtype} of shape {array.shape}"
         raise ShapelineError(
             f"{where}: the game returned {returned} for masks of {format_count(count, 'coalition')}; return "
-            f"({count},) or ({count}, outputs) numbers, as in lambda masks: [v(mask) for mask in masks]"
+            f"({count},) or ({count}, outputs) numbers, as in {PER_COALITION}"
         )
     return array.reshape(count, -1).astype(np.float64)
 
