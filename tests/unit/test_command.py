@@ -513,7 +513,10 @@ def test_a_reader_that_has_enough_lines_ends_the_command(tmp_path, monkeypatch):
         assert command.main(["prune", "--dry-run"]) == 1
 
 
-@pytest.mark.parametrize(("number", "remedy"), [(errno.EACCES, "check its permissions"), (errno.ENOSPC, "free disk")])
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.EACCES, "check its permissions"), (errno.ENOSPC, "free disk"), (errno.ENOTDIR, "name another folder")],
+)
 def test_a_file_that_the_system_refuses_is_one_line(number, remedy, tmp_path, monkeypatch, capsys):
     def refuse(path, *given, **more):
         raise OSError(number, os.strerror(number), str(path))

@@ -379,7 +379,7 @@ def test_instances_and_features_are_picked(explained):
             (lambda e, key=key: e[0, key], f"explanation: features: {key!r} selects none of 5; give positions below 5")
             for key in (9, 1.5, None, [1.5], [])
         ),
-        (lambda e: e[1, 2, 3], "3 indices; give instances and features"),
+        (lambda e: e[1, 2, 3], "3 indices; give instances and features, as in e[2:5, 'age']; the class is chosen by"),
         (lambda e: e.save(None), "a NoneType is no path"),
         (lambda e: e.save("a\0.parquet"), r"the path 'a\x00.parquet' has the character U+0000; remove it"),
         (lambda e: e.save("e.csv"), "e.csv: save writes Parquet; end the name with .parquet"),

@@ -97,7 +97,9 @@ def test_a_folder_is_one_complete_set_of_shards(tmp_path):
 
 
 def test_an_incomplete_or_empty_folder_is_named(tmp_path):
-    with pytest.raises(ShapelineError, match="no shard"):
+    with pytest.raises(
+        ShapelineError, match="holds no shard; name a method's folder, <results>/<experiment>/scores/<method>"
+    ):
         scores.read(tmp_path)
     scores.write(tmp_path / "1-of-2.parquet", rows([0]), {})
     with pytest.raises(ShapelineError, match="1 of 2"):

@@ -224,7 +224,11 @@ def _find_shards(folder: Path) -> list[Path]:
     complete = [n for n, shards in sets.items() if set(shards) == set(range(n))]
     if len(sets) == 1 and complete:
         return list(sets[complete[0]].values())
-    found = ", ".join(f"{len(shards)} of {n}" for n, shards in sorted(sets.items())) or "no shard"
+    found = ", ".join(f"{len(shards)} of {n}" for n, shards in sorted(sets.items()))
+    if not found:
+        raise ShapelineError(
+            f"{folder}: holds no shard; name a method's folder, <results>/<experiment>/scores/<method>"
+        )
     raise ShapelineError(
         f"{folder}: expected exactly one complete set of shards, found {found}; name the files, or remove the others"
     )

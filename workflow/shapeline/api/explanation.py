@@ -184,7 +184,8 @@ class Explanation(Record):
         if isinstance(rows, pd.Series):
             check_order("explanation", pd.Series(0, pd.Index(self.about.instances)), rows, ("the instances", "mask"))
         if len(columns) > 1:
-            raise ShapelineError(f"explanation: {len(key)} indices; give instances and features, as in e[2:5, 'age']")
+            remedy = "give instances and features, as in e[2:5, 'age']; the class is chosen by explain(..., target=)"
+            raise ShapelineError(f"explanation: {len(key)} indices; {remedy}")
         picked = self.at(_find_positions("instance", len(self), rows))
         return picked._having(*columns) if columns else picked
 

@@ -139,8 +139,9 @@ class Values:
             reason = f"coalition {self._name(masks[0])}: {failure}"
             if self.how.on_error == "fail":
                 is_game_of_package = isinstance(failure.__cause__, ShapelineError)  # its message has a remedy
-                remedy = f"; return a finite value per row of masks {masks.shape}, as in {PER_COALITION}"
-                raise ShapelineError(f"{WHERE}: {reason}{'' if is_game_of_package else remedy}") from failure.__cause__
+                usual = f"; return a finite value per row of masks {masks.shape}, as in {PER_COALITION}"
+                remedy = "" if is_game_of_package else usual
+                raise ShapelineError(f"{WHERE}: {reason}{remedy}") from failure.__cause__
             self._failed[hash_masks(masks)[0]] = reason
         if self.progress:
             self.progress(len(self._known) - len(self._before), goal - len(self._known) - len(self._failed))

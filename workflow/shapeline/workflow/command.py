@@ -40,6 +40,7 @@ except ShapelineError as error:
 
 # What to do where the system refuses a file.
 REFUSALS = dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "check its permissions, or use another folder")
+REFUSALS |= dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "name another folder")
 REFUSALS |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free disk space")
 CONFIG = "shapeline.yaml"  # what init writes, and run and doctor read where it is there
 
