@@ -559,6 +559,9 @@ def test_a_mistake_is_one_line(call, message):
         lambda X, labels: influence.counterfactual(X, labels),
         lambda X, labels: influence.augmented_mim(lambda rows: np.ones(len(rows)), X, X, labels, count=3),
         lambda X, labels: influence.mim(X, X, [0, 1, 0, 1], point_labels=labels),
+        lambda X, labels: influence.augmented_mim(
+            lambda rows: np.ones(len(rows)), X, X, [0, 1, 0, 1], count=3, point_labels=labels
+        ),
     ],
 )
 def test_labels_in_another_order_of_rows_are_refused(measure):

@@ -856,6 +856,9 @@ def test_folders_whose_rows_come_in_other_orders_raise_no_warning(tmp_path):
     with warnings.catch_warnings(action="error"):
         found = folders.compare_folders(tmp_path / "a", tmp_path / "b").set_index("method")
     assert found["shared"].to_dict() == {"exact": 0, "lime": 2, "occlusion": 2}
+    for side in ("a", "b"):  # occlusion is no longer configured, and its file remains
+        pd.DataFrame({"method": ["exact", "lime"]}).to_parquet(tmp_path / side / "loans/metrics/compared.parquet")
+    assert folders.compare_folders(tmp_path / "a", tmp_path / "b")["method"].tolist() == ["exact", "lime"]
 
 
 def test_two_folders_side_by_side(tmp_path, capsys):

@@ -640,15 +640,21 @@ def test_the_unit_of_a_score_is_that_of_what_its_method_explains(table_results, 
 
 def test_every_measured_metric_is_on_the_page(table_results):
     rows = [("infidelity", np.nan, 0.25), ("infidelity_scaled", np.nan, 0.125), ("infidelity", 1.0, 9.0)]
-    rows = [("a", *row, row[2] - 0.0625, row[2] + 0.0625, 8) for row in rows]
+    rows = [(entry, *row, row[2] - 0.0625, row[2] + 0.0625, 8) for entry in "ab" for row in rows]
     frame = pd.DataFrame(rows, columns=["method", "statistic", "x", "mean", "low", "high", "n"])
     custom = frame.assign(statistic="spread")[:1]
     shown = dataclasses.replace(
-        table_results, metrics={"infidelity": frame, "own": custom, "ablation": frame}, entries={"a": {}}
+        table_results,
+        metrics={"infidelity": frame, "own": custom, "ablation": frame},
+        entries={"a": {"method": "kernel_shap"}, "b": {"method": "random"}},
+        scores={"a": None, "b": None},
     )
     page = common.other_metrics(shown, "ablation").data
     assert "infidelity (nats², lower is better)" in page and "0.250 (0.188 to 0.312)" in page and "9.00" not in page
     assert "spread (lower is better)" in page and "logit" not in page
+    assert page.count("0.250 (") == 2 and page.count("0.125 (") == 2, (
+        "infidelity of a, not of random; both scaled; spread"
+    )
     assert common.other_metrics(dataclasses.replace(table_results, metrics={"log_odds": frame})) is None
 
 

@@ -200,6 +200,7 @@ def augmented_mim(
     measure = partial(mim, alpha=alpha, regression=regression, categorical=categorical, width=width)
     predict = _keep_columns(predict, X)
     check_order("augmented_mim", X, labels, ("X", "labels"))
+    check_order("augmented_mim", points, point_labels, ("points", "point_labels"))
     points, X = check_points("augmented_mim", points, X)
     scores = []
     for index, point in enumerate(points[:, None]):

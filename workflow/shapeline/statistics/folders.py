@@ -67,8 +67,10 @@ def _read_measured(folder: Path) -> pd.DataFrame:
     frames = []
     for file in sorted([*folder.glob("*/metrics/measured.parquet"), *folder.glob("*/metrics/measured/*.parquet")]):
         rows = scores.read_table(file)
-        of_model = rows["x"].isna() & (rows["training_seed"] == 0)
-        frames.append(rows[of_model].assign(experiment=file.relative_to(folder).parts[0]))
+        of_model, experiment = rows["x"].isna() & (rows["training_seed"] == 0), file.relative_to(folder).parts[0]
+        if (compared := folder / experiment / "metrics/compared.parquet").exists():  # of the configured methods
+            of_model &= rows["method"].isin(pd.read_parquet(compared, columns=["method"])["method"])
+        frames.append(rows[of_model].assign(experiment=experiment))
         frames[-1]["value"] = frames[-1]["value"].replace([np.inf, -np.inf], np.nan)
     if not frames:
         raise ShapelineError(

@@ -225,12 +225,15 @@ def _describe_best_order(results: Results, frame: pd.DataFrame) -> str:
 def other_metrics(results: Results, *shown: str) -> HTML | None:
     """Return a table of means per metric without a section, or None; shown: further metrics that have one."""
     parts, unit = [], results.value_unit
+    of_value = [entry for entry in results.scores if experiment.find_unit(results, entry) == unit]
     units = {"gap": f"{unit}, ", "infidelity": f"{unit}², ", "infidelity_scaled": f"{unit}², "}
     for name, metric in METRICS.items():
         frame = None if name in {*WITH_SECTION, *shown} else results.metrics.get(name)
         if frame is None or frame.empty:
             continue
-        scalar = frame[frame["x"].isna()]
+        # A sum of scores can equal a value only in its unit; infidelity_scaled scales it.
+        compares = frame["method"].isin(of_value) | ~frame["statistic"].isin(("gap", "infidelity"))
+        scalar = frame[frame["x"].isna() & compares]
         ways = metric.statistics or dict.fromkeys(scalar["statistic"].unique(), "lower")  # of custom functions
         titles = {
             statistic: f"{statistic} ({units.get(statistic, '')}{way} is better)" for statistic, way in ways.items()

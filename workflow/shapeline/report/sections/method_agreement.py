@@ -95,7 +95,7 @@ def agreement_section(scores_by_entry: Mapping[str, Sequence[np.ndarray | None]]
     frame = agreements(scores_by_entry)
     drawing = agreement(frame, list(scores_by_entry))
     if drawing is None:
-        return note("Not available: fewer than two methods explained the same instances.")
+        return note("Not available: no two methods have scores of the same instances that differ between features.")
     caption = (
         "Mean over instances of the correlation between the scores of two methods; the table has the intervals. "
         "Unsigned scores, such as those of saliency, rank by magnitude and cannot fully agree with signed ones."
