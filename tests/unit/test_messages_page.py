@@ -228,3 +228,15 @@ def test_names_of_elsewhere_lead_to_methods():
 
 if __name__ == "__main__":
     PAGE.write_text(write_page())
+
+
+def test_names_of_the_package_are_listed_and_the_nearest_is_named():
+    assert {"explain", "compare", "shapley_values", "games", "scores"} <= set(dir(shapeline))
+    for name in dir(shapeline):
+        getattr(shapeline, name)
+    for package, wrong, right in ((shapeline, "explian", "explain"), (shapeline.designs, "kernelshap", "kernel_shap")):
+        with pytest.raises(AttributeError, match=f"no attribute '{wrong}'. Did you mean '{right}'?"):
+            getattr(package, wrong)
+    with pytest.raises(AttributeError, match=r"'TreeExplainer'; call shapeline.explain"):
+        _ = shapeline.TreeExplainer
+    assert not hasattr(shapeline, "__wrapped__")

@@ -15,6 +15,13 @@ CALLS = {
     "ShapelineError": "shapeline.errors",
 }
 
+MODULES = ("datasets", "designs", "games", "graphs", "hierarchy", "influence", "models", "scores", "statistics", "theory")
+
+
+def __dir__() -> list[str]:
+    """What documentation names, so that notebooks complete it."""
+    return sorted([*CALLS, *MODULES, "__version__"])
+
 
 def __getattr__(name: str):
     """Modules are imported when they are first used, so that a dry run never pays for torch."""
@@ -27,5 +34,8 @@ def __getattr__(name: str):
     except ModuleNotFoundError as error:
         if error.name != f"shapeline.{name}":
             raise
+        from shapeline.errors import nearest
+
         remedy = "; call shapeline.explain(model, inputs, background=rows)" if name.endswith("Explainer") else ""
+        remedy = remedy or ("" if name.startswith("_") else f".{nearest(name, __dir__())}")
         raise AttributeError(f"module 'shapeline' has no attribute '{name}'{remedy}") from None

@@ -74,9 +74,9 @@ def explain(
     features : str, dict, array or Features
         "pixel", "column", "word", "superpixel", ``{"kind": "patch", "size": 2}``, groups of all columns as
         ``{"size": ["height", "weight"], "age": ["age"]}``, whole numbers that are equal in cells of one feature, as of
-        superpixels or in a feature mask of captum, for all inputs or per input, or a Features; of texts without a
-        tokenizer also "sentence", "passage", or a function from a text to its parts in order. Default: columns, words,
-        pixels of images of up to 1,024, and 16 x 16 patches of larger images.
+        superpixels or in a feature mask of captum, for all inputs or per input, or `games.features.Features`; of texts
+        without a tokenizer also "sentence", "passage", or a function from a text to its parts in order. Default:
+        columns, words, pixels of images of up to 1,024, and 16 x 16 patches of larger images.
     budget : float or dict
         Evaluations of sampled methods as a multiple of d, by default 4, or the method's minimum if that is more; or an
         error target: ``{"error": 0.05}``, ``{"error": "5%"}`` or ``{"top": 5}``, with "max_budget" beside it.
