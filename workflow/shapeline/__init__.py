@@ -14,8 +14,7 @@ CALLS = {
     "log_to_mlflow": "shapeline.report.exporting",
     "ShapelineError": "shapeline.errors",
 }
-
-MODULES = ("datasets", "designs", "games", "graphs", "hierarchy", "influence", "models", "scores", "statistics", "theory")
+MODULES = "datasets designs games graphs hierarchy influence models scores statistics theory".split()
 
 
 def __dir__() -> list[str]:
