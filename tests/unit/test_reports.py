@@ -254,6 +254,17 @@ def test_the_index_names_other_pages_where_the_run_has_experiments_of_the_papers
     assert "No experiment has a report yet" in (tmp_path / "index.html").read_text()
 
 
+def test_the_index_links_the_reports_of_other_configurations_in_its_folder(rendered, tmp_path, monkeypatch):
+    monkeypatch.chdir(rendered)
+    index.write_index(["reports/table.ipynb"], tmp_path / "index.html")
+    assert "other or earlier configurations" not in (tmp_path / "index.html").read_text()
+    for name in ("cancer_groups", "a&b"):
+        (tmp_path / f"{name}.html").touch()
+    index.write_index(["reports/table.ipynb"], tmp_path / "index.html")
+    page = (tmp_path / "index.html").read_text()
+    assert 'configurations in this folder: <a href="a&amp;b.html">a&amp;b</a>.</p>' in page
+
+
 def test_a_notebook_runs_in_this_process(tmp_path):
     lines = ["import gc, os, warnings", "warnings.warn('noise')", "print(word, os.getpid(), gc.get_threshold()[0])"]
     cells = [new_code_cell("\n".join(lines)), new_code_cell("value = 6\nvalue * 7")]

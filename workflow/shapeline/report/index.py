@@ -301,7 +301,10 @@ def write_page(
     links |= {link: title.split(":")[0] for link, title in (pages or {}).items()}
     anchors = (f'<a href="{_escape(link)}">{_escape(name)}</a>' for link, name in links.items())
     title = "<h1>Shapeline: recommended attribution methods and their cost</h1>"
-    page = rendering.page("Shapeline reports", f"<nav>{' '.join(anchors)}</nav>\n{title}{body.data}")
+    beside = sorted({path.name for path in Path(html).parent.glob("*.html")} - {*links, Path(html).name})
+    others = ", ".join(f'<a href="{_escape(link)}">{_escape(Path(link).stem)}</a>' for link in beside)
+    others = f'<p class="note">Reports of other or earlier configurations in this folder: {others}.</p>' * bool(others)
+    page = rendering.page("Shapeline reports", f"<nav>{' '.join(anchors)}</nav>\n{title}{body.data}{others}")
     rendering.write(Path(html), rendering.link_files(page, Path(html).stem))
 
 
