@@ -167,6 +167,8 @@ def test_what_cannot_be_is_refused_in_a_line():
         ),
         (lambda: designs.stratified_svarm(10, 40), "the minimum for d = 10 is 48"),
         (lambda: designs.owen_sampling(10, 10), "the minimum for d = 10 is 11"),
+        (lambda: designs.kernel_shap(6, 20, -1), "kernel_shap: seed is -1; give a whole number of at least 0"),
+        (lambda: designs.owen_sampling(6, 20, np.int64(-1)), "owen_sampling: seed is "),
         (lambda: designs.beta_shapley(10, 40, 0, alpha=0.0), "alpha is 0.0"),
         (lambda: designs.weighted_banzhaf(10, 40, 0, weight=1.0), "weight is 1.0"),
     ):

@@ -91,8 +91,12 @@ def check_integer(where: str, name: str, value: object, minimum: int) -> int:
     return number
 
 
-def check_budget(where: str, d: int, budget: int, minimum: Callable[[int], int]) -> tuple[int, int]:
-    """Return d and the budget in evaluations, at most 2^d. Raises ShapelineError if it is below minimum(d)."""
+def check_budget(
+    where: str, d: int, budget: int, minimum: Callable[[int], int], seed: object = None
+) -> tuple[int, int]:
+    """Return d and the budget in evaluations, at most 2^d. Raises ShapelineError below minimum(d), or a seed of 0."""
+    if isinstance(seed, int | np.integer):
+        check_integer(where, "seed", seed, 0)
     d, budget = check_integer(where, "d", d, 1), check_integer(where, "budget", budget, 0)
     if budget < (least := minimum(d)):
         raise ShapelineError(

@@ -56,7 +56,7 @@ def gp_interactions(d: int, budget: int, seed: int = 0, index: str = "k_sii") ->
             f"gp_interactions: {budget} coalitions need a matrix of {budget // 2} rows and columns; give at most "
             f"{MAX_COALITIONS}, or choose sample_interactions."
         )
-    d, budget = check_budget("gp_interactions", d, budget, gp_interactions_minimum)
+    d, budget = check_budget("gp_interactions", d, budget, gp_interactions_minimum, seed)
     return defer_readout(draw_pairs(d, budget, seed, spread=False))
 
 

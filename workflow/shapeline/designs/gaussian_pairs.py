@@ -35,7 +35,7 @@ def draw_pairs(d: int, budget: int, seed: int = 0, spread: bool = True) -> np.nd
     features in random order, and last pairs of a uniform size of 2 to d - 2, uniform given it, without replacement.
     The complements of the last two single features come after both, so that 2d evaluations include every feature.
     """
-    d, budget = check_budget("gp_shapley", d, budget, gp_shapley_minimum)
+    d, budget = check_budget("gp_shapley", d, budget, gp_shapley_minimum, seed)
     ends = np.array([[False] * d, [True] * d])
     if d == 1:
         return ends

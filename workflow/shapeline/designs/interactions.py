@@ -74,7 +74,7 @@ def sample_interactions(d: int, budget: int, seed: int = 0, index: str = "k_sii"
     d = check_integer("sample_interactions", "d", d, 1)
     design.check_choice("sample_interactions", "index", index, INDICES)
     check_feature_count("sample_interactions", d, MAX_PAIRED_FEATURES, "coarser features")
-    d, budget = check_budget("sample_interactions", d, budget, sample_interactions_minimum)
+    d, budget = check_budget("sample_interactions", d, budget, sample_interactions_minimum, seed)
     if d <= MAX_EXACT_FEATURES and budget == 2**d:
         return shapley_interactions(d, index)
     return _follow_orders(_sample_orders(d, budget, np.random.default_rng(seed)), index)

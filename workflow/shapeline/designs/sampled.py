@@ -71,7 +71,7 @@ def kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
     >>> design.attribute(design.masks @ np.arange(1.0, 11.0)).round(6)
     array([ 1.,  2.,  3.,  4.,  5.,  6.,  7.,  8.,  9., 10.])
     """
-    d, budget = check_budget("kernel_shap", d, budget, kernel_shap_minimum)
+    d, budget = check_budget("kernel_shap", d, budget, kernel_shap_minimum, seed)
     if d == 1:
         return design.build_single_feature()
     rng = np.random.default_rng(seed)
@@ -149,7 +149,7 @@ def sample_shapley(d: int, budget: int, seed: int = 0, antithetic: bool = False)
     >>> design.attribute(design.masks @ np.arange(1.0, 11.0)).round(6)
     array([ 1.,  2.,  3.,  4.,  5.,  6.,  7.,  8.,  9., 10.])
     """
-    d, budget = check_budget("sample_shapley", d, budget, sample_shapley_minimum)
+    d, budget = check_budget("sample_shapley", d, budget, sample_shapley_minimum, seed)
     if d == 1:
         return design.build_single_feature()
     if budget == 2**d:

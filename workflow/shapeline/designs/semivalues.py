@@ -73,7 +73,7 @@ def leverage_shap(d: int, budget: int, seed: int = 0) -> design.Design:
     number of pairs of a size is its expectation, rounded at random, where the paper's is binomial: this meets the
     budget. Dense readout; scores sum to v(N) - v(empty), and are exact for linear games and for all 2^d coalitions.
     """
-    d, budget = check_budget("leverage_shap", d, budget, leverage_shap_minimum)
+    d, budget = check_budget("leverage_shap", d, budget, leverage_shap_minimum, seed)
     if d == 1:
         return design.build_single_feature()
     rng, most, sizes = np.random.default_rng(seed), count_pairs_by_size(d), np.arange(1, d // 2 + 1)
@@ -105,7 +105,7 @@ def unbiased_kernel_shap(d: int, budget: int, seed: int = 0) -> design.Design:
     distinct coalitions. budget: evaluations, at least `unbiased_kernel_shap_minimum(d)`; K = budget, or one less if it
     is odd. Dense readout; scores sum to v(N) - v(empty), and are exact for all 2^d coalitions.
     """
-    d, budget = check_budget("unbiased_kernel_shap", d, budget, unbiased_kernel_shap_minimum)
+    d, budget = check_budget("unbiased_kernel_shap", d, budget, unbiased_kernel_shap_minimum, seed)
     if d == 1:
         return design.build_single_feature()
     rng, sizes = np.random.default_rng(seed), np.arange(1, d // 2 + 1)
@@ -138,7 +138,7 @@ def stratified_svarm(d: int, budget: int, seed: int = 0) -> design.Design:
     evaluations, at least `stratified_svarm_minimum(d)`; K = budget, or one less if it is odd. Dense readout; unbiased,
     and exact for all 2^d coalitions. Scores need not sum to v(N) - v(empty).
     """
-    d, budget = check_budget("stratified_svarm", d, budget, stratified_svarm_minimum)
+    d, budget = check_budget("stratified_svarm", d, budget, stratified_svarm_minimum, seed)
     if d == 1:
         return design.build_single_feature()
     rng, sizes = np.random.default_rng(seed), np.arange(1, d // 2 + 1)
@@ -188,7 +188,7 @@ def owen_sampling(d: int, budget: int, seed: int = 0) -> design.Design:
     is unbiased; the paper's fixed grid is biased. budget: evaluations, at least `owen_sampling_minimum(d)`. K <= budget
     because coalitions can coincide; 2^d give the Shapley value. Sparse readout.
     """
-    d, budget = check_budget("owen_sampling", d, budget, owen_sampling_minimum)
+    d, budget = check_budget("owen_sampling", d, budget, owen_sampling_minimum, seed)
     if budget == 2**d:
         from shapeline.designs.exact import shapley
 
@@ -265,7 +265,7 @@ def weighted_banzhaf(d: int, budget: int, seed: int = 0, weight: float = 0.5) ->
 
 def _build_semivalue(where: str, d: int, budget: int, seed: int, log_weight, probability) -> design.Design:
     """Return the exact design if the budget covers all coalitions, else a sampled one; log_weight: by the size of S."""
-    d, budget = check_budget(where, d, budget, semivalue_minimum)
+    d, budget = check_budget(where, d, budget, semivalue_minimum, seed)
     if budget < 2**d:
         return sample_extension(d, budget, seed, probability)
     masks = design.enumerate_coalitions(d, where)
