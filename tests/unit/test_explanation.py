@@ -373,8 +373,10 @@ def test_instances_and_features_are_picked(explained):
         (lambda e: e["age"], "use e[:, 'age']"),
         *(
             (lambda e, key=key: e[key], f"explanation: instances: {key!r} selects none of 6; give positions below 6")
-            for key in (9, -7, 1.5, None, [9], [True], [[0, 1]])
+            for key in (9, -7, 1.5, None, [9], [[0, 1]])
         ),
+        (lambda e: e[np.arange(9) > 3], "explanation: instances: a mask of 9 for 6; give a Boolean per instance"),
+        (lambda e: e[:, [True]], "explanation: features: a mask of 1 for 5; give a Boolean per feature"),
         *(
             (lambda e, key=key: e[0, key], f"explanation: features: {key!r} selects none of 5; give positions below 5")
             for key in (9, 1.5, None, [1.5], [])

@@ -934,6 +934,7 @@ class NoArray:
         (np.ma.masked_array(np.ones((3, 2)), mask=[[0, 1], [0, 0], [0, 0]]), r"lose its mask; give inputs.filled"),
         ({3, 1, 2}, "a set has no order; give a list, an array or a data frame of rows"),
         (object(), "inputs: an object is no rows; give an array or a data frame of them"),
+        (SimpleNamespace(data=np.ones((2, 2))), "is no rows; give an array or a data frame of them, as inputs.data"),
         (None, "it is None; give a list, an array or a data frame of rows"),
         (NoArray(), "inputs: convert one variable; give rows of one shape, texts, or a data frame"),
         ({"a": [1, 2], "b": [3, 4]}, r"a dict with named columns is not a data frame; give pandas.DataFrame\(inputs\)"),

@@ -41,6 +41,7 @@ EQUIVALENTS = {
     "cohorts": 'plot("cohort", groups=...)',
     "shape": "scores.shape",
     "to_csv": "to_frame().to_csv(path)",
+    "to_pandas": "to_frame()",
     "to_parquet": "save(path)",
 }
 LEVEL = 1.96  # half-width of a 95 % interval per standard error
@@ -423,6 +424,8 @@ def _find_positions(what: str, count: int, key: Any) -> np.ndarray:
             return indices
     except (IndexError, TypeError, ValueError):
         pass
+    if np.ndim(key) == 1 and np.asarray(key).dtype == bool:
+        raise ShapelineError(f"explanation: {what}s: a mask of {len(key)} for {count}; give a Boolean per {what}")
     raise ShapelineError(
         f"explanation: {what}s: {shorten_name(repr(key))} selects none of {count}; give positions below {count}, a "
         f"slice, or a Boolean per {what}"

@@ -226,6 +226,7 @@ def _unwrap(what: str, given: object) -> Any:
     if not array.ndim:  # of a loader, a Pool or a DMatrix
         named = isinstance(given, str | np.str_) and what == "background"
         remedy = f", or reference={str(given)!r} for a baseline by its name" * named
+        remedy += f", as {what}.data" * isinstance(getattr(given, "data", None), np.ndarray)  # of a masker of shap
         raise ShapelineError(
             f"explain: {what}: {name_type(given)} is no rows; give an array or a data frame of them{remedy}"
         )
