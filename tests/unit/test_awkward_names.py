@@ -189,6 +189,18 @@ def test_images_that_a_run_refuses_are_refused_at_once(mode, alpha, said, tmp_pa
         init_config.build_configuration(tmp_path / "own")
 
 
+def test_texts_without_spaces_need_a_tokenizer(tmp_path):
+    documents = ["昨天看了这个电影非常好看。", "演员的故事无聊。", "剧情糟糕，我们失望。"]
+    for texts, keys, said in (
+        (documents, {}, "the texts of '评论' have no spaces between words, .*; give --model path/to/folder"),
+        (documents, {"text": "评论"}, "the texts of '评论' have no spaces between words"),
+        (["高级工程师", "教师", "医生"], {}, "has one feature column"),
+    ):
+        pd.DataFrame({"评论": texts * 9, "情感": list("好差差") * 9}).to_csv(tmp_path / "评论.csv", index=False)
+        with pytest.raises(ShapelineError, match=said):
+            init_config.build_configuration(tmp_path / "评论.csv", None, None, keys)
+
+
 # ------------------------------------------------------------------------------------------ how a CSV file is written
 
 

@@ -587,6 +587,10 @@ def test_a_prompt_that_does_not_fit_is_refused(cut):
         ({"features": "message"}, "list of messages"),
         ({"features": [(0, 5), (3, 8)]}, "overlaps"),
         ({"features": 7}, "pairs of characters"),
+        (
+            {"features": [(0, 3)], "context": None, "prompt": [*[{"role": "user", "content": CONTEXT}] * 3]},
+            "of one text",
+        ),
         ({"removal": "drop"}, "removal is 'drop'"),
         ({"value": "total"}, "value is 'total'"),
         ({"evaluations": 0}, "at least 1"),
@@ -721,6 +725,7 @@ def test_rounding_errors_are_printed_as_zero():
     found = shapeline.explain_generation(lambda texts: [0.0] * len(texts), "a b", features="word")
     shown = repr(dataclasses.replace(found, scores=np.array([1.0, -1e-16])))
     assert "+0 " in shown and "e-16" not in shown
+    assert "e-16" not in repr(dataclasses.replace(found, scores=np.array([1e-16, -1e-16]), value_full=1.0))
 
 
 def test_abbreviations_and_numbers_may_begin_a_sentence():
@@ -763,6 +768,11 @@ def test_a_function_of_prompts_that_raises_and_a_template_that_is_no_text():
         raise ZeroDivisionError("a\nb")
 
     refused("model 'dividing' fails on 1 prompt: a; correct it", dividing, "red green", features="word")
+
+    async def waiting(prompts):
+        return [0.0] * len(prompts)
+
+    refused(r"async function; .*lambda prompts: asyncio.run\(waiting\(prompts\)\)", waiting, "a b", features="word")
     generator = np.random.default_rng(0)
     with pytest.warns(UserWarning, match=r"the function returned \S+ and then \S+ for one prompt"):
         shapeline.explain_generation(lambda prompts: generator.normal(size=len(prompts)), "red green", features="word")

@@ -45,6 +45,8 @@ def test_texts_have_the_direction_of_their_script():
     words, scores = ["שלום", "עולם"], np.array([1.0, -1.0])
     assert 'dir="auto"' in texts.words(words, scores).data
     assert 'dir="auto"' in explanations.colour_words([("a", words, scores, None, None)]).data
+    colours = explanations.colour_words([("a", words, scores, None, None)]).data
+    assert colours.count('style="unicode-bidi:plaintext') == 2  # the box of a word of the other direction is whole
     data = ExplorerData("text", [Instance("0", names=words)], [Entry("m", [scores])])
     assert r"\u2068${nameOf(one, method, place)}\u2069" in explorer_html(data)  # numbers behind them stay in order
 

@@ -127,7 +127,7 @@ class PromptExplanation(estimates.Estimate):
         if self.contrast is not None:
             lines.append(f"against: {_shorten(self.contrast, 100)}")
         lines.append(f"{self.unit}: {self.value_full:.4g} with all parts, {self.value_empty:.4g} without")
-        half, scores = self.half_widths, formatting.round_noise(self.totals)
+        half, scores = self.half_widths, formatting.round_noise(np.append(self.totals, self.value_full))[:-1]
         order = np.argsort(-np.abs(scores), kind="stable")
         for index in order[:ROWS]:
             within = "" if half is None or not half[index] else f" ± {half[index]:.2g}"

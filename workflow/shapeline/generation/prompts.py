@@ -183,6 +183,10 @@ def build_prompt(
     question, removable = _find_removable(heads, texts)
     if isinstance(features, str) and features == "message":
         return _split_messages(heads, texts, removable, context)
+    if not isinstance(features, str) and context is None and len(removable) > 1:
+        raise ShapelineError(
+            f"{WHERE}: spans are of one text; give their text as context, or one message before the last."
+        )
     contents, parts = [], []
     for index, text in enumerate(texts):
         spans: list[Span] = []

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import math
 import sys
 import weakref
@@ -213,7 +214,14 @@ ANY_ROW = "give a model that takes any masked row, a row of the baseline with ce
 def call(function: Callable[[Any], Any], inputs: Any, name: str, what: str = "row", remedy: str = ANY_ROW) -> Any:
     """Return a model's outputs for rows. Raises ModelFailure for its errors, unless memory ran out."""
     try:
-        return function(inputs)
+        returned = function(inputs)
+        if inspect.iscoroutine(returned):
+            returned.close()
+            raise ShapelineError(
+                f"model '{name}': is an async function; give one that waits for it, such as lambda {what}s: "
+                f"asyncio.run({name}({what}s))"
+            )
+        return returned
     except ShapelineError:
         raise
     except Exception as error:

@@ -145,6 +145,8 @@ def _name_inputs(kind: str) -> str:
 
 TARGETS = ("target", "label", "class", "y", "outcome", "survived", "churn", "diagnosis", "species")
 TARGETS += ("income", "sentiment", "opinion", "quality", "price")
+SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"  # no spaces between words
+WORDS = rf"[{SPACELESS}]{{1,2}}|[^\s{SPACELESS}]+"
 MIN_WORDS, MIN_WORDS_BESIDE_FEATURES = 4, 10  # mean words per cell of a column of documents
 SIZES = ("input_shape", "inputs", "classes", "channels", "side", "height", "width", "length", "vocabulary", "alphabet")
 CELL_TYPES = (str, bytes, bool, np.bool_, int, float, timedelta, datetime)  # that encoders and skops support
@@ -254,6 +256,11 @@ def _configure_columns(path: Path, target: str | None, model: str | None, traine
             trained.check("text", path, labels)
         table_file.check_column(path, names, "text", longest)
         table_file.read_documents(path, longest, table[longest], False)
+        if not trained and table[longest].dropna().str.split().str.len().mean() < 2:
+            raise ShapelineError(
+                f"{path}: the texts of '{longest}' have no spaces between words, which are the features; give --model "
+                "path/to/folder of transformers, whose tokenizer finds them, or put spaces between words"
+            )
         return _configure_texts(_choose_name(path), file, table, longest, model, trained, keys)
     columns = table_file.select_columns(path, names, target, keys.get("columns"), keys.get("categorical"))
     if trained:
@@ -390,7 +397,7 @@ def _find_documents(table, target: str | None) -> str | None:
     """Return the column of the longest texts, if these are documents and not categories; beside feature columns, with a
     given target, they must be longer."""
     texts = {
-        name: float(table[name].dropna().str.split().str.len().mean())
+        name: float(table[name].dropna().str.count(WORDS).mean())
         for name in table
         if name != target and not table[name].isna().all() and holds_texts(table[name])
     }

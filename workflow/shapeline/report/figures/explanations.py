@@ -374,7 +374,7 @@ def _colour_spans(names: Sequence[str], scores: np.ndarray, half: np.ndarray | N
         level = round(LEVELS * strength) * (1 if score > 0 else -1)
         side, colour = ("bottom", FOR) if level > 0 else ("top", AGAINST)
         line = f"border-{side}:{1 + 2 * strength:.1f}px solid {colour}"
-        look = f"background:{tint(level)};color:{EXACT};{line}" if level else ""
+        look = "unicode-bidi:plaintext" + (f";background:{tint(level)};color:{EXACT};{line}" if level else "")
         separator = "<br>" if index == second else ""
         spans.append(f'{separator}<span style="{look}" title="{value}">{html.escape(name)}</span>')
     return f'<span dir="auto" style="display:block">{" ".join(spans)}</span>'
