@@ -207,6 +207,8 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("experiments.cancer.methods.r", {"method": "c_shapley_regression"}, ["needs features on a graph"]),
         ("device", "gpu", ["device: unknown value 'gpu'", "cpu"]),
         ("experiments.cancer.reference", "background", ["'background' is not a mapping", "write {kind: background}"]),
+        ("experiments.cancer.instances", 20, ["20 is not a mapping of keys; write {count: 20}"]),
+        ("experiments.cancer.metrics", ["error"], ["a mapping of keys; write error: {...} without a hyphen, one per"]),
         ("experiments.cancer.features", "column", ["'column' is not a mapping of keys; write {kind: column}"]),
         (
             "experiments.cancer.features",

@@ -131,8 +131,13 @@ def _explain_type(kind: str, value: Any, errors: list[dict]) -> str:
         wanted = [f" Or write {NUMBERS[e['type']]}." for e in errors if e["type"] in NUMBERS]
         return f"unknown value {shorten_value(value)}.{nearest(value, words)}{''.join(wanted)}"
     if kind.endswith(("model_type", "attributes_type", "dict_type")):
-        is_kind = kind == "model_attributes_type" or errors[0].get("ctx", {}).get("class_name", "").lower() == value
+        name = errors[0].get("ctx", {}).get("class_name", "")
+        is_kind = kind == "model_attributes_type" or name.lower() == value
         wanted = f"{{kind: {value}}}" if is_kind and isinstance(value, str) and NAME.fullmatch(value) else "one"
+        if name == "Instances" and isinstance(value, int):
+            wanted = f"{{count: {value}}}"
+        elif isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+            wanted = f"{value[0]}: {{...}} without a hyphen, one per line"
         return f"{shorten_value(value)} is not a mapping of keys; write {wanted}"
     if not others:  # a limit says more than the types of the other alternatives
         others = [f"give {' or '.join(dict.fromkeys([*types, *words]))}"]
