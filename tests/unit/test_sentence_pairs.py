@@ -78,6 +78,12 @@ def test_shapley_values_of_both_sentences_are_those_by_hand(model, cut, removal)
         assert found.value_empty[place] == pytest.approx(values[()], abs=1e-5)
 
 
+@pytest.mark.parametrize("features", ["sentence", list])
+def test_features_of_texts_with_a_tokenizer_are_words(model, cut, features):
+    with pytest.raises(ShapelineError, match="of texts with a tokenizer they are its words; leave them out"):
+        shapeline.explain(model, PAIRS, features=features, tokenizer=cut)
+
+
 def test_types_are_as_the_tokenizer_gives_them(model, cut):
     """As in a call with the tokenizer's output; a tokenizer without types gives none."""
     scores = {}

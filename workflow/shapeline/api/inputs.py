@@ -166,7 +166,7 @@ def read(
         if cutter is None:
             ids, words, decode = encode_words(inputs, reference, original, split)
             return Inputs("text", ids, words, labels, {"kind": "text", "input_shape": [ids.shape[1]]}, take=decode)
-        if features is not None:
+        if features is not None or split != "word":
             raise ShapelineError("explain: features: of texts with a tokenizer they are its words; leave them out")
         ids, owners, words, card = tokenize(inputs, cutter)
         return Inputs("text", ids, words, labels, card, owners=owners)
