@@ -133,10 +133,10 @@ def test_a_drawing_begins_the_second_sentence_on_a_line(model, cut):
         return found._repr_html_().partition("<b>instance")[2]
 
     found = shapeline.explain(model, PAIRS[:1], "occlusion", tokenizer=cut, target="positive")
-    before, line, behind = drawn(found).partition("<br>")[2].partition("<br>")
+    before, line, behind = drawn(found).partition("<br>")
     assert line and ">film<" in before and ">isn" not in before and ">isn" in behind
     single = shapeline.explain(model, [" ".join(PAIRS[0])], "occlusion", tokenizer=cut, target="positive")
-    assert drawn(single).count("<br>") == 1
+    assert "<br>" not in drawn(single)
 
 
 def test_what_is_no_pair_is_one_line(model, cut):
