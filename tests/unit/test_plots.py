@@ -655,6 +655,10 @@ def test_every_measured_metric_is_on_the_page(table_results):
     assert page.count("0.250 (") == 2 and page.count("0.125 (") == 2, (
         "infidelity of a, not of random; both scaled; spread"
     )
+    elsewhere = dataclasses.replace(shown, entries={"a": {"method": "kernel_shap"}, "b": {"method": "external"}})
+    assert common.other_metrics(elsewhere, "ablation").data.count("0.250 (") == 3, (
+        "external scores are taken as of its unit"
+    )
     assert common.other_metrics(dataclasses.replace(table_results, metrics={"log_odds": frame})) is None
 
 

@@ -490,3 +490,13 @@ def test_another_unit_changes_nothing_but_the_unit(unit):
         statistics.pairs(values)[["p", "effect", "needed", "sure"]],
         statistics.pairs(unit * values)[["p", "effect", "needed", "sure"]],
     )
+
+
+def test_the_cheapest_of_equal_methods_is_the_best_one():
+    """Columns equal everywhere, as on two features; by name the dearest would come first."""
+    values = np.random.default_rng(0).normal(size=12)
+    wide = pd.DataFrame({"exact": values, "unknown": values, "occlusion": values, "random": values})
+    costs = {"exact": 4, "occlusion": 3, "random": 0}
+    found = statistics.recommend(wide, costs, random="random")
+    assert list(found.bounds.index) == ["occlusion", "exact", "unknown", "random"]
+    assert found.entry == "occlusion" and found.bounds["cost"].tolist() == [3, 4, math.inf, 0]

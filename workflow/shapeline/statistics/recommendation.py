@@ -153,11 +153,14 @@ def recommend(
     """
     table, absent = _select_complete(values)
     sign = -1 if better == "higher" else 1
-    means = (sign * table).mean().sort_index().sort_values(kind="stable")
+    means = (sign * table).mean().sort_index()
+    prices = np.array([costs.get(entry, math.nan) for entry in means.index], float)
+    # Of equal means the cheapest method is the best; unknown costs and random attribution are last.
+    order = np.lexsort((prices, means.index == random, means))
+    means, prices = means.iloc[order], prices[order]
     entries = list(means.index)
     rows = sign * table[entries].to_numpy(float)
     end = random if random in entries else entries[-1] if entries else None
-    prices = np.array([costs.get(entry, math.nan) for entry in entries], float)
     span = float(means[end] - means.iloc[0]) if entries else math.nan
     bounds = pd.DataFrame({"mean": sign * means, "cost": np.where(np.isnan(prices), np.inf, prices)}, index=entries)
     bounds = bounds.assign(behind=means - means.min(), low=np.nan, high=np.nan, status="undecided")

@@ -225,7 +225,10 @@ def _describe_best_order(results: Results, frame: pd.DataFrame) -> str:
 def other_metrics(results: Results, *shown: str) -> HTML | None:
     """Return a table of means per metric without a section, or None; shown: further metrics that have one."""
     parts, unit = [], results.value_unit
-    of_value = [entry for entry in results.scores if experiment.find_unit(results, entry) == unit]
+    unit_of = {entry: experiment.find_unit(results, entry) for entry in results.scores}
+    of_value = [
+        entry for entry, one in unit_of.items() if one == unit or results.entries[entry]["method"] == "external"
+    ]
     units = {"gap": f"{unit}, ", "infidelity": f"{unit}², ", "infidelity_scaled": f"{unit}², "}
     for name, metric in METRICS.items():
         frame = None if name in {*WITH_SECTION, *shown} else results.metrics.get(name)
@@ -254,7 +257,7 @@ def interval_note(results: Results) -> HTML:
     )
     more = "Coalitions are sampled independently per instance, so the intervals include the sampling error."
     if repeats > 1:
-        more += f" Each value is the mean over {repeats} sampling repetitions."
+        more += f" Each value of a metric is the mean over {repeats} sampling repetitions; scores are of the first."
     return note(f"{text}{more}")
 
 
