@@ -662,6 +662,17 @@ def test_every_measured_metric_is_on_the_page(table_results):
     assert common.other_metrics(dataclasses.replace(table_results, metrics={"log_odds": frame})) is None
 
 
+def test_a_missing_recommendation_has_its_reason(table_results):
+    shown = dataclasses.replace(table_results, metrics={})
+    assert common.explain_missing_recommendation(shown).endswith("two methods on 6 instances; add the metric log_odds.")
+    measured = dataclasses.replace(shown, metrics={"log_odds": pd.DataFrame()})
+    assert common.explain_missing_recommendation(measured).endswith("two methods on 6 instances.")
+    numbers = dataclasses.replace(shown, dataset_card={**shown.dataset_card, "task": "regression"})
+    assert common.explain_missing_recommendation(numbers).endswith("add the metric error.")
+    alone = dataclasses.replace(shown, entries=dict([*shown.entries.items()][:1]))
+    assert "the experiment has one; add others, such as random." in common.explain_missing_recommendation(alone)
+
+
 def test_a_share_of_the_range_to_the_best_method_is_at_most_1(table_results):
     """Two methods, of which one is the best nearly everywhere, so that a t interval would end above 1."""
     values = {"random": [0.0] * 8, "a": [-1.0] * 7 + [-0.6], "b": [-0.5] * 7 + [-1.0]}

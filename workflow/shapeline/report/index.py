@@ -338,10 +338,7 @@ def _write_card(result: Results, answers: Sequence[Evidence]) -> str:
             games.verdicts(result) if result.settings.get("game") else evidence.verdicts(answers, result)
         )
     ]
-    rows = (
-        "".join(f"<p>{row}</p>" for row in rows)
-        or f"<p>{common.explain_missing_recommendation(facts['instances'], bool(result.model_card))}</p>"
-    )
+    rows = "".join(f"<p>{row}</p>" for row in rows) or f"<p>{common.explain_missing_recommendation(result)}</p>"
     thumbnail = importance.thumbnail(result, importance.choose_method(result, answers))
     return f'<article class="card">{link}<p class="quiet">{_escape(", ".join(figures))}</p>{thumbnail}{rows}</article>'
 

@@ -81,21 +81,26 @@ def header(
         "failed explanations": number(headline["failures"]),
     }
     if sentences is None:
-        reason = [] if cards else [explain_missing_recommendation(headline["instances"], bool(results.model_card))]
+        reason = [] if cards else [explain_missing_recommendation(results)]
         meant = explain_unit(results.value_unit) if results.model_card else ""
         sentences = [*reason, *filter(None, [found, meant]), *findings.headlines(results, bool(cards))]
     return top(headline["title"], answers, sentences, facts, cards)
 
 
-def explain_missing_recommendation(instances: int, has_model: bool) -> str:
+def explain_missing_recommendation(results: Results) -> str:
     """Return why an experiment has no recommendation, and how to get one where a metric can rank its methods."""
+    instances = findings.headline(results)["instances"]
     if instances < MIN_INSTANCES:
         explained = f"{number(instances)} {'is' if instances == 1 else 'are'} explained"
         return f"No recommendation: it needs at least {number(MIN_INSTANCES)} instances, and {explained}."
-    if not has_model:
+    if not results.model_card:
         return "No recommendation: without a model or exact values no metric ranks the methods."
+    if len(results.entries) < 2:
+        return "No recommendation: it compares methods, and the experiment has one; add others, such as random."
+    metric = "error" if results.dataset_card.get("task") == "regression" else "log_odds"
+    missing_metric = "" if metric in results.metrics else f"; add the metric {metric}"
     lack = f"no metric has values of two methods on {number(MIN_INSTANCES)} instances"
-    return f"No recommendation: {lack}; add the metric log_odds."
+    return f"No recommendation: {lack}{missing_metric}."
 
 
 def health(results: Results, complete: bool | None = None) -> HTML:
