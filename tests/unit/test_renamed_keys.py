@@ -86,6 +86,8 @@ def write(old: str, name: str) -> dict:
     for part in path:
         section = section[part]
     section[name] = value
+    if old == "seed_instances":  # which is of no use without
+        section["training_seeds"] = 2
     return raw
 
 

@@ -290,7 +290,7 @@ def test_agreement_plots_each_pair_once_as_a_triangle():
 def test_agreement_section_lists_every_pair_and_tolerates_a_single_method():
     page = method_agreement.agreement_section(VALUES).data
     assert "Table of pairs" in page and "0.00 (−1.00 to 1.00)" in page
-    assert "fewer than two" in method_agreement.agreement_section({"a": VALUES["a"]}).data
+    assert "no two methods have scores" in method_agreement.agreement_section({"a": VALUES["a"]}).data
 
 
 # --- experiments --------------------------------------------------------------------------------------------------
