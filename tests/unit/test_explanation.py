@@ -643,11 +643,23 @@ def test_plots_of_many_instances_have_the_conventions_of_shap(explained):
             {"feature": "age"},
             "'bar' takes no feature; leave it out, or use plot\\(\"dependence\", feature=...\\)",
         ),
+        ("dependence", {"max_display": 3}, "'dependence' takes no max_display; leave it out, or use plot\\(\"bar\""),
+        ("beeswarm", {"max_display": 0}, "max_display is 0; give a whole number of at least 1"),
     ],
 )
 def test_arguments_of_plots_are_checked(explained, kind, arguments, message):
     with pytest.raises(ShapelineError, match=message):
         explained.plot(kind, **arguments)
+
+
+def test_a_number_of_features_is_shown(explained):
+    for kind in ("bar", "beeswarm", "heatmap", "cohort"):
+        groups = {"groups": list("aabbbb")} if kind == "cohort" else {}
+        shown = explained.plot(kind, max_display=2, **groups).axes[0].get_yticklabels()
+        assert len(shown) == 2, kind
+    for kind in ("bar", "waterfall"):
+        labels = [label.get_text() for label in explained[0].plot(kind, max_display=1).axes[0].get_yticklabels()]
+        assert len(labels) == 2 and any(label.startswith("sum of ") for label in labels)
 
 
 def read_explorer(page: str) -> dict:

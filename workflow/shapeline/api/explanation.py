@@ -309,7 +309,9 @@ class Explanation(Record):
         is_apart = len(set(self.input_numbers)) < len(self) or self.about.value == formatting.GAME
         return targets if is_apart and len(targets) > 1 else [None]
 
-    def plot(self, kind: str | None = None, *, feature: str | None = None, groups: Any = None) -> "Figure | HTML":
+    def plot(
+        self, kind: str | None = None, *, feature: str | None = None, groups: Any = None, max_display: int | None = None
+    ) -> "Figure | HTML":
         """Return a figure, or coloured words for texts, with 95 % intervals.
 
         Parameters
@@ -324,10 +326,12 @@ class Explanation(Record):
         groups : str or sequence, optional
             For "cohort": a column, or a group per instance, or per row where several classes are explained; by
             default the explained classes.
+        max_display : int, optional
+            Features with their own bar or row, by default 14; in figures of one instance the others are summed.
         """
         from shapeline.api import plots
 
-        return drawing.add_png(plots.plot(self, kind, feature, groups))
+        return drawing.add_png(plots.plot(self, kind, feature=feature, groups=groups, max_display=max_display))
 
     def to_html(self, path: str | Path | None = None) -> str | None:
         """Return a page with the interactive explorer, which needs no network, or write it to a file.

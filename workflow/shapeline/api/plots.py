@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api import formatting
+from shapeline.designs.design import check_integer
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.validation_scores import check_order
 from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown, explorer_html, to_data_uri
@@ -16,7 +17,14 @@ from shapeline.report.figures.score_maps import scale_tones
 from shapeline.report.formatting import number
 
 ALIASES = {"bars": "bar", "summary": "beeswarm"}
-ARGUMENTS = {"dependence": "feature", "cohort": "groups"}
+ARGUMENTS = {
+    "bar": ("max_display",),
+    "waterfall": ("max_display",),
+    "beeswarm": ("max_display",),
+    "heatmap": ("max_display",),
+    "cohort": ("groups", "max_display"),
+    "dependence": ("feature",),
+}
 MAX_COHORTS = 12
 MIN_WORDS = 5  # common to several texts, from which a plot leaves out the others
 MAX_IMAGES, MAX_TEXTS = 8, 20  # in one figure
@@ -26,16 +34,18 @@ MAX_INSTANCES = 2_000  # in a page
 POSITIVE = {"prediction": "a larger prediction", formatting.GAME: "a larger value"}
 
 
-def plot(explanation, kind: str | None = None, feature: str | None = None, groups=None):
+def plot(explanation, kind: str | None = None, **arguments):
     """Return the figure that `Explanation.plot` describes."""
     kind = _choose_kind(explanation) if kind is None else ALIASES.get(kind, kind)
     if kind not in DRAWN:
         raise ShapelineError(f"plot: unknown kind '{kind}'.{nearest(kind, DRAWN)}")
-    given = {name: value for name, value in (("feature", feature), ("groups", groups)) if value is not None}
+    given = {name: value for name, value in arguments.items() if value is not None}
     for name in given:
-        if ARGUMENTS.get(kind) != name:
-            of = next(other for other, argument in ARGUMENTS.items() if argument == name)
+        if name not in ARGUMENTS.get(kind, ()):
+            of = next(other for other, names in ARGUMENTS.items() if name in names)
             raise ShapelineError(f"plot: '{kind}' takes no {name}; leave it out, or use plot(\"{of}\", {name}=...)")
+    if "max_display" in given:
+        given["max_display"] = check_integer("plot", "max_display", given["max_display"], 1)
     return DRAWN[kind](explanation, **given)
 
 
@@ -43,15 +53,16 @@ def _name_axis(explanation) -> str:
     return f"score ({formatting.name_unit(explanation)})"
 
 
-def _draw_bars(explanation):
+def _draw_bars(explanation, max_display: int = figures.MAX_BARS):
     """Return the bars of one instance, or the mean |score| of several."""
     if len(explanation) != 1:
         names, scores = _sort_by_size(explanation)
-        return figures.importance(names, figures.mean_sizes(scores, explanation.input_numbers), _name_axis(explanation))
-    return _draw_one(explanation, "bar", figures.bars)
+        sizes = figures.mean_sizes(scores, explanation.input_numbers)
+        return figures.importance(names, sizes, _name_axis(explanation), max_display)
+    return _draw_one(explanation, "bar", figures.bars, max_display)
 
 
-def _draw_one(explanation, kind: str, draw: Callable):
+def _draw_one(explanation, kind: str, draw: Callable, max_display: int = figures.MAX_BARS):
     if len(explanation) != 1:
         raise ShapelineError(f"plot: '{kind}' shows one instance; select it, as in e[3].plot('{kind}')")
     name, unit = formatting.name_of(explanation), formatting.name_unit(explanation)
@@ -68,7 +79,7 @@ def _draw_one(explanation, kind: str, draw: Callable):
     _, scores, half = explanation.of(0)
     both = (explanation.value_empty[0], explanation.value_full[0])
     names, title = formatting.label_features(explanation, 0), formatting.format_title(explanation, 0)
-    return draw(names, formatting.round_noise(scores), half, both, title, _name_axis(explanation))
+    return draw(names, formatting.round_noise(scores), half, both, title, _name_axis(explanation), max_display)
 
 
 def _sort_by_size(explanation) -> tuple[list[str], np.ndarray]:
@@ -94,18 +105,19 @@ def _list_words(explanation) -> tuple[list[str], np.ndarray]:
     return list(order), wide[order].to_numpy()
 
 
-def _draw_beeswarm(explanation):
+def _draw_beeswarm(explanation, max_display: int = figures.MAX_BARS):
     names, scores = _sort_by_size(explanation)
     numbers = explanation.input_numbers
-    return figures.summary(names, scores, _rank_values(explanation, names), _name_axis(explanation), numbers)
+    shades = _rank_values(explanation, names)
+    return figures.summary(names, scores, shades, _name_axis(explanation), numbers, max_display)
 
 
-def _draw_heat_map(explanation):
+def _draw_heat_map(explanation, max_display: int = figures.MAX_BARS):
     names, scores = _sort_by_size(explanation)
     half = explanation.half_widths if explanation._shares_names() else None
     half = None if half is None else half[:, explanation._rank_features()]
     numbers = explanation.input_numbers
-    return figures.heat_map(names, scores, half, explanation.value_full, _name_axis(explanation), numbers)
+    return figures.heat_map(names, scores, half, explanation.value_full, _name_axis(explanation), numbers, max_display)
 
 
 def _draw_dependence(explanation, feature: str | None = None):
@@ -125,7 +137,7 @@ def _draw_dependence(explanation, feature: str | None = None):
     return figures.dependence(feature, values.iloc[:, index], scores, half, _name_axis(explanation), numbers)
 
 
-def _draw_cohorts(explanation, groups=None):
+def _draw_cohorts(explanation, groups=None, max_display: int = figures.MAX_BARS):
     """Return the mean |score| in groups: the values of a column, a group per instance, or the explained classes."""
     names, scores = _sort_by_size(explanation)
     values = explanation._values()
@@ -151,7 +163,7 @@ def _draw_cohorts(explanation, groups=None):
         )
     masks = {name: codes == code for code, name in enumerate(cohorts)}
     sizes = {name: figures.mean_sizes(scores[mask], numbers[mask]) for name, mask in masks.items()}
-    return figures.cohorts(names, sizes, _name_axis(explanation))
+    return figures.cohorts(names, sizes, _name_axis(explanation), max_display)
 
 
 def _choose_kind(explanation) -> str:

@@ -46,9 +46,10 @@ def bars(
     ends: tuple[float, float],
     title: str,
     across: str,
+    most: int = MAX_BARS,
 ) -> Figure:
     """Return a bar per feature of one instance, the largest on top, with its 95 % interval; the rest summed below."""
-    names, scores, half = _select_largest(names, scores, half)
+    names, scores, half = _select_largest(names, scores, half, most)
     drawing, axes = _open_rows(names, title, across)
     axes.barh(range(len(names)), scores, color=_colour_signs(scores), height=0.72)
     _draw_intervals(axes, scores, half, np.arange(len(names)))
@@ -64,9 +65,10 @@ def waterfall(
     ends: tuple[float, float],
     title: str,
     across: str,
+    most: int = MAX_BARS,
 ) -> Figure:
     """Return the waterfall of one instance; where the method is not efficient the last gap is the efficiency gap."""
-    names, scores, half = _select_largest(names, scores, half)
+    names, scores, half = _select_largest(names, scores, half, most)
     across = f"{across.replace('score', 'value')}; dashed: base value {number(ends[0])}, whole input {number(ends[1])}"
     drawing, axes = _open_rows(names, title, across)
     stop = ends[0] + np.cumsum(scores[::-1])[::-1]
@@ -84,10 +86,15 @@ def waterfall(
 
 @style_names
 def summary(
-    names: Sequence[str], scores: np.ndarray, shades: np.ndarray | None, across: str, numbers: np.ndarray | None = None
+    names: Sequence[str],
+    scores: np.ndarray,
+    shades: np.ndarray | None,
+    across: str,
+    numbers: np.ndarray | None = None,
+    most: int = MAX_BARS,
 ) -> Figure:
     """Return the mean |score| per feature with its interval, and a dot per instance; shades (n, d): ranks of values."""
-    shown = slice(0, MAX_BARS)
+    shown = slice(0, most)
     names, scores = names[shown], scores[:, shown]
     rows = np.arange(len(names))
     drawing = Figure(figsize=(WIDTH, 1.0 + 0.32 * len(names)), layout="constrained")
@@ -111,9 +118,9 @@ def summary(
 
 
 @style_names
-def importance(names: Sequence[str], scores: np.ndarray, across: str) -> Figure:
+def importance(names: Sequence[str], scores: np.ndarray, across: str, most: int = MAX_BARS) -> Figure:
     """Return the mean |score| of features, largest first, with 95 % intervals over instances; scores: (n, d)."""
-    names, scores = names[:MAX_BARS], np.abs(scores[:, :MAX_BARS])
+    names, scores = names[:most], np.abs(scores[:, :most])
     drawing = Figure(figsize=(0.72 * WIDTH, 1.0 + 0.3 * len(names)), layout="constrained")
     draw_means(drawing.subplots(), names, scores, across)
     return drawing
@@ -151,11 +158,12 @@ def heat_map(
     values: np.ndarray,
     across: str,
     numbers: np.ndarray | None = None,
+    most: int = MAX_BARS,
 ) -> Figure:
     """Return a matrix of features by clustered instances below the model's values (n,); half: intervals."""
-    sizes = mean_sizes(scores[:, :MAX_BARS], numbers)
-    names, scores = names[:MAX_BARS], np.nan_to_num(scores[:, :MAX_BARS])
-    significant = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half[:, :MAX_BARS]), scores, 0.0)
+    sizes = mean_sizes(scores[:, :most], numbers)
+    names, scores = names[:most], np.nan_to_num(scores[:, :most])
+    significant = scores if half is None else np.where(np.abs(scores) > np.nan_to_num(half[:, :most]), scores, 0.0)
     order = _order_instances(scores, values)
     drawing = Figure(figsize=(WIDTH, 2.0 + 0.3 * len(names)), layout="constrained")
     grid = drawing.add_gridspec(2, 2, height_ratios=[1, max(2, 0.45 * len(names))], width_ratios=[5, 1])
@@ -246,15 +254,15 @@ def _place_categories(axes: Axes, values: pd.Series) -> np.ndarray:
 
 
 @style_names
-def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str) -> Figure:
+def cohorts(names: Sequence[str], groups: Mapping[str, np.ndarray], across: str, most: int = MAX_BARS) -> Figure:
     """Return the mean |score| of each feature with 95 % intervals in groups: name -> scores (n of the group, d)."""
-    names = names[:MAX_BARS]
+    names = names[:most]
     colours, step = PALETTES["colorblind"], 0.8 / len(groups)
     drawing = Figure(figsize=(0.8 * WIDTH, 1.2 + 0.18 * len(names) * (len(groups) + 1)), layout="constrained")
     axes = drawing.subplots()
     for index, (name, scores) in enumerate(groups.items()):
         rows = np.arange(len(names)) + step * (index - (len(groups) - 1) / 2)
-        means, low, high = mean_intervals(np.abs(scores[:, :MAX_BARS]))
+        means, low, high = mean_intervals(np.abs(scores[:, :most]))
         label, colour = f"{shorten(name)} ({number(len(scores))})", colours[index % len(colours)]
         axes.barh(rows, means, height=0.9 * step, color=colour, label=label)
         look = {"fmt": MARKERS[index % len(MARKERS)], "markersize": 3, "color": INK, "elinewidth": 1, "capsize": 2}
@@ -380,10 +388,10 @@ def _colour_spans(names: Sequence[str], scores: np.ndarray, half: np.ndarray | N
     return f'<span dir="auto" style="display:block">{" ".join(spans)}</span>'
 
 
-def _select_largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None):
+def _select_largest(names: Sequence[str], scores: np.ndarray, half: np.ndarray | None, most: int):
     """Return the largest scores first and the sum of the others last, whose interval is unknown."""
     order = np.argsort(-np.abs(np.nan_to_num(scores)), kind="stable")
-    shown = MAX_BARS if len(order) > MAX_BARS + 1 else len(order)  # a single other feature has its own bar
+    shown = most if len(order) > most + 1 else len(order)  # a single other feature has its own bar
     top, others = order[:shown], order[shown:]
     picked = [names[index] for index in top] + ([f"sum of {len(others)} other features"] if len(others) else [])
     ends = None if half is None else np.r_[half[top], [np.nan] * bool(len(others))]
