@@ -94,7 +94,7 @@ def check_integer(where: str, name: str, value: object, minimum: int) -> int:
 def check_budget(
     where: str, d: int, budget: int, minimum: Callable[[int], int], seed: object = None
 ) -> tuple[int, int]:
-    """Return d and the budget in evaluations, at most 2^d. Raises ShapelineError below minimum(d), or a seed of 0."""
+    """Return d and the budget in evaluations, at most 2^d. ShapelineError below minimum(d), or for a seed below 0."""
     if isinstance(seed, int | np.integer):
         check_integer(where, "seed", seed, 0)
     d, budget = check_integer(where, "d", d, 1), check_integer(where, "budget", budget, 0)

@@ -172,14 +172,15 @@ def find_size_problem(architecture: str, name: str, size: object) -> str:
     """Return why an architecture cannot have this size, "" if it can."""
     if name == "dropout":
         return "" if 0 <= size < 1 else f"{architecture} has a dropout of {size}; give at least 0 and below 1"
-    if (architecture, name) == ("mlp", "hidden") and not isinstance(size, list | tuple):
+    takes_list = (architecture, name) == ("mlp", "hidden")
+    if takes_list and not isinstance(size, list | tuple):
         return f"mlp takes a list, the width of each hidden layer; write [{size}]"
     usual = 2 if name in ("classes", "vocabulary") else 1
     least, hint = ARCHITECTURES[architecture].smallest.get(name, (usual, ""))
-    for number in size if architecture == "mlp" and name == "hidden" else [size]:
+    for number in size if takes_list else [size]:
         if not isinstance(number, int) or number < least:
-            remedy = hint or "give a larger number"
-            return f"{architecture} needs a {name} of at least {least}, not {number!r}; {remedy}"
+            wanted = f"{architecture} needs a {name} of at least {least}, not {number!r}"
+            return f"{wanted}; {hint or 'give a larger number'}"
     return ""
 
 

@@ -67,17 +67,19 @@ def _read_measured(folder: Path) -> pd.DataFrame:
     frames = []
     for file in sorted([*folder.glob("*/metrics/measured.parquet"), *folder.glob("*/metrics/measured/*.parquet")]):
         rows = scores.read_table(file)
-        of_model, experiment = rows["x"].isna() & (rows["training_seed"] == 0), file.relative_to(folder).parts[0]
-        if (compared := folder / experiment / "metrics/compared.parquet").exists():  # of the configured methods
-            of_model &= rows["method"].isin(pd.read_parquet(compared, columns=["method"])["method"])
-        frames.append(rows[of_model].assign(experiment=experiment))
+        of_model = rows["x"].isna() & (rows["training_seed"] == 0)
+        frames.append(rows[of_model].assign(experiment=file.relative_to(folder).parts[0]))
         frames[-1]["value"] = frames[-1]["value"].replace([np.inf, -np.inf], np.nan)
     if not frames:
         raise ShapelineError(
             f"{folder}: holds no measurements (<experiment>/metrics/measured.parquet)"
             "; give the folder of a finished run"
         )
-    return pd.concat(frames, ignore_index=True)
+    rows = pd.concat(frames, ignore_index=True)
+    for compared in folder.glob("*/metrics/compared.parquet"):  # of the configured methods
+        configured = rows["method"].isin(pd.read_parquet(compared, columns=["method"])["method"])
+        rows = rows[configured | (rows["experiment"] != compared.parts[-3])]
+    return rows.reset_index(drop=True)
 
 
 def main(arguments: list[str]) -> None:

@@ -230,10 +230,8 @@ def _describe_best_order(results: Results, frame: pd.DataFrame) -> str:
 def other_metrics(results: Results, *shown: str) -> HTML | None:
     """Return a table of means per metric without a section, or None; shown: further metrics that have one."""
     parts, unit = [], results.value_unit
-    unit_of = {entry: experiment.find_unit(results, entry) for entry in results.scores}
-    of_value = [
-        entry for entry, one in unit_of.items() if one == unit or results.entries[entry]["method"] == "external"
-    ]
+    of_value = [entry for entry in results.scores if experiment.find_unit(results, entry) == unit]
+    of_value += [entry for entry in results.scores if results.entries[entry]["method"] == "external"]
     units = {"gap": f"{unit}, ", "infidelity": f"{unit}², ", "infidelity_scaled": f"{unit}², "}
     for name, metric in METRICS.items():
         frame = None if name in {*WITH_SECTION, *shown} else results.metrics.get(name)
@@ -247,9 +245,8 @@ def other_metrics(results: Results, *shown: str) -> HTML | None:
             statistic: f"{statistic} ({units.get(statistic, '')}{way} is better)" for statistic, way in ways.items()
         }
         parts.append(table(tables.tabulate_means(scalar, titles, results.entries), name))
-    if not parts:
-        return None
-    return join_parts(heading("Other metrics"), *parts, note("Means over instances with 95 % intervals."))
+    meaning = note("Means over instances with 95 % intervals.")
+    return join_parts(heading("Other metrics"), *parts, meaning) if parts else None
 
 
 def interval_note(results: Results) -> HTML:
