@@ -204,6 +204,10 @@ def test_texts_of_several_lengths_are_compared():
         ({"methods": {"mine": {"ridge": 1.0}}}, "'mine' has no method; add 'method'"),
         ({"methods": ["kernel_shp"]}, "Did you mean 'kernel_shap'"),
         ({"ridge": 1.0}, "'ridge' is not an argument; give a method's parameters with the method"),
+        ({"method": "lime"}, "'method' is not an argument. Did you mean 'methods'"),
+        ({"progress": True}, "'progress' is not an argument. Allowed: .*background, budget, .* y"),
+        ({"margin": 5}, "margin is 5; give a share above 0 and below 1, such as 0.05 for 5 %"),
+        ({"methods": ["auto"]}, "'auto'. It is the choice of explain; give a method"),
         ({"target": "each"}, "several classes of one input"),
     ],
 )

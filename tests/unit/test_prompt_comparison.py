@@ -90,9 +90,9 @@ def test_the_mean_of_tokens_scales_every_measure():
 
 
 def test_without_exact_values_the_deletion_auc_decides():
-    found = compare(methods=["leave_one_out", "h_shap", "no_method"], exact_parts=4)
+    found = compare(methods=["leave_one_out", "h_shap", "attn_lrp"], exact_parts=4)
     assert found.criterion == "deletion AUC" and "error" not in found.table
-    assert any("no_method failed" in note for note in found.notes)
+    assert any("attn_lrp failed" in note for note in found.notes)
     assert any("3 of 3 prompts have more than 4 parts" in note for note in found.notes)
     assert "error" in compare(methods=["h_shap"]).table and np.isnan(
         compare(methods=["h_shap"]).table["error"]["h_shap"]
@@ -124,9 +124,14 @@ def test_the_datamodeling_score_of_an_additive_game_is_one():
     "named, match",
     [
         ({"support": [[0]]}, "support has 1 entries for 3 prompts"),
-        ({"support": [[9], [0], [0]]}, "numbers of parts, 0 to 4"),
+        ({"support": [[0], [9], [0]]}, "^compare_generation: prompt 1: support is .* numbers of parts, 0 to 4"),
         ({"support": [1, [0], [0]]}, "support is 1; give a list"),
-        ({"methods": ["no_method"]}, "all methods failed"),
+        ({"methods": ["attn_lrp"]}, "all methods failed"),
+        ({"methods": ["gp_shapley", "leaveoneout"]}, "^compare_generation: unknown method .* 'leave_one_out'"),
+        ({"tokenizer": ["gp_shapley", "lime"]}, "tokenizer is a list; give .* other arguments by name"),
+        ({"margin": 5}, "^compare_generation: margin is 5; give a share .* 0.05 for 5 %"),
+        ({"random_state": 1}, "^compare_generation: .*'random_state'. Did you mean 'seed'"),
+        ({"background": [0]}, "background belongs to the workflow's configuration; leave it out"),
         ({"methods": "gp_shapley"}, "expected a list of names"),
         ({"budget": 3}, "give methods= and evaluations="),
         ({"value": "token"}, "give 'sum' or 'mean'"),
@@ -139,3 +144,23 @@ def test_bad_input_is_one_line(named, match):
     with pytest.raises(ShapelineError, match=match) as failure:
         compare(**named)
     assert "\n" not in str(failure.value)
+
+
+def test_an_explanation_names_its_equivalents_and_the_line_of_a_warning():
+    with pytest.warns(UserWarning, match="one part") as caught:
+        [one, _] = shapeline.explain_generation(function, ["amber tower", "tower"])
+    assert {each.filename for each in caught} == {__file__} and repr(one).startswith("PromptExplanation: 1 part by")
+    for name, equivalent in {"feature_names": "parts", "to_shap": r"to_frame\(\)", "shap_values": "scores"}.items():
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'; use {equivalent}"):
+            getattr(one, name)
+
+
+def test_scores_without_a_unit_say_so():
+    found, nats = (
+        shapeline.explain_generation(
+            lambda texts: [-float(len(text)) for text in texts], "a b c d", features="word", method=name
+        )
+        for name in ("h_shap", "shapley")
+    )
+    assert "scores without a unit" in repr(found) and found.plot().axes[0].get_xlabel() == "score (no unit)"
+    assert "without a unit" not in repr(nats) and nats.plot().axes[0].get_xlabel() == "score (log p(answer), nats)"

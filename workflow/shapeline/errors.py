@@ -47,7 +47,7 @@ NAMES_ELSEWHERE = {
     **{"baselines": "reference", "featuremask": "features", "link": "value"},
     **dict.fromkeys("segment segments segmentation quickshift slic felzenszwalb".split(), "superpixel"),
     **dict.fromkeys(("token", "tokens"), "word"),
-    **{"randomseed": "seed", "silent": "progress", "verbose": "progress"},
+    **{"randomseed": "seed", "randomstate": "seed", "silent": "progress", "verbose": "progress"},
     **{
         "scatter": "dependence",
         "violin": "beeswarm",

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Iterable
 
 import numpy as np
 from pydantic import ValidationError
@@ -27,6 +28,12 @@ def check_spending(where: str, budget: float | dict | None, evaluations: object)
         raise ShapelineError(f"{where}: budget and evaluations both set the cost; give one of them")
     check_integer(where, "evaluations", evaluations, 1)
     return DEFAULT_BUDGET
+
+
+def check_margin(where: str, margin: object) -> None:
+    """Raise ShapelineError for a margin that is not a share of a range."""
+    if isinstance(margin, bool) or not isinstance(margin, int | float | np.number) or not 0 < margin < 1:
+        raise ShapelineError(f"{where}: margin is {margin!r}; give a share above 0 and below 1, such as 0.05 for 5 %")
 
 
 def resolve_default(budget: float | dict | None, settings: dict, d: int) -> float | dict:
@@ -95,10 +102,12 @@ def seed_by(seed: int, random_state: int | None, where: str = "explain") -> int:
     return int(seed)
 
 
-def check_method(method: object, where: str) -> None:
-    """Raise ShapelineError for what is not the name of a method."""
-    if not isinstance(method, str) or method not in METHODS:
-        hint = nearest(method, METHODS)
+def check_method(method: object, where: str, others: Iterable[str] = ()) -> None:
+    """Raise ShapelineError for what is not the name of a method; others: further names of methods."""
+    if not isinstance(method, str) or method not in {*METHODS, *others}:
+        hint = nearest(method, [*METHODS, *others])
+        if method == AUTO:
+            hint = " It is the choice of explain; give a method, such as 'gp_shapley', or 'shapley' for exact values."
         if isinstance(method, str) and re.search("[.:]", method):
             hint = " A function of yours is named path/to/file.py:function."
         raise ShapelineError(f"{where}: unknown method '{method}'.{hint}")
@@ -109,7 +118,8 @@ def check_entry(method: str, parameters: dict, budget: float | dict, where: str 
     check_method(method, where)
     for key in BUDGET_KEYS:
         if key in parameters:
-            raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; give a budget")
+            remedy = "leave it out" if key in ("features", "background") else "give a budget"
+            raise ShapelineError(f"{method}: {key} belongs to the workflow's configuration; {remedy}")
     if isinstance(budget, dict):
         _check_stopping_rule(method, budget, where)
     elif isinstance(budget, bool) or not isinstance(budget, int | float | np.number) or not 0 < budget <= MAX_BUDGET:

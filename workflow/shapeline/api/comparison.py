@@ -1,6 +1,7 @@
 """Compare methods on a user's model in one call, by the metrics and the recommendation rule of the workflow."""
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +13,10 @@ import pandas as pd
 
 from shapeline.api import drawing, formatting, stored
 from shapeline.api.case import CallOptions, Case, build_case
-from shapeline.api.choice import MIN_EXACT, check_method, check_spending, seed_by, settle_spending
+from shapeline.api.choice import MIN_EXACT, check_margin, check_method, check_spending, seed_by, settle_spending
 from shapeline.api.explanation import Explanation
 from shapeline.attribution.explanation import GRADIENT_EVALUATIONS
-from shapeline.errors import NO_RULE, ShapelineError, reported_extras
+from shapeline.errors import NO_RULE, ShapelineError, nearest, reported_extras
 from shapeline.methods.registry import METHODS
 from shapeline.metrics import error, log_odds
 from shapeline.report.formatting import format_evaluations
@@ -161,13 +162,9 @@ def compare(
     >>> sorted(found.table.index)
     ['occlusion', 'random', 'shapley']
     """
-    wrong = sorted(set(options) - set(CallOptions.__dataclass_fields__))
-    if wrong:
-        own = f"methods={{'mine': {{'method': ..., '{wrong[0]}': ...}}}}"
-        raise ShapelineError(
-            f"compare: '{wrong[0]}' is not an argument; give a method's parameters with the method, as in {own}"
-        )
+    _check_options(options)
     check_spending("compare", budget, evaluations)
+    check_margin("compare", margin)
     case = build_case(model, inputs, CallOptions(**options, seed=seed_by(seed, random_state)))
     if len(case.positions) > len(case.given.inputs):
         raise ShapelineError(
@@ -210,6 +207,17 @@ def compare(
     nothing = candidates is None or not set(candidates) - {CONTROL}
     advice = None if nothing else _advise(candidates, table, exact, margin, notes)
     return Comparison(result, exact, table, agreement, advice, by, values, tuple(notes))
+
+
+def _check_options(options: Mapping[str, object]) -> None:
+    """Raise ShapelineError for an argument that `explain` lacks, such as a parameter of a method."""
+    for name in sorted(set(options) - set(CallOptions.__dataclass_fields__)):
+        allowed = {*CallOptions.__dataclass_fields__, *inspect.signature(compare).parameters} - {"options"}
+        hint = f".{nearest(name, allowed)}"
+        if any(name in one.parameters.model_fields for one in METHODS.values()) and name != "method":
+            own = f"methods={{'mine': {{'method': ..., '{name}': ...}}}}"
+            hint = f"; give a method's parameters with the method, as in {own}"
+        raise ShapelineError(f"compare: '{name}' is not an argument{hint}")
 
 
 def read_entries(methods: Sequence[str] | Mapping[str, str | dict]) -> dict[str, tuple[str, dict]]:

@@ -1,6 +1,8 @@
 """A generated answer explained by the parts of its prompt: `shapeline.explain_generation`, and its result."""
 
+import functools
 import html
+import itertools
 import os
 import textwrap
 import warnings
@@ -13,10 +15,18 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api import drawing, formatting
-from shapeline.api.choice import AUTO, check_entry, check_spending, choose_method, is_auto, parse_stopping_rule
+from shapeline.api.choice import (
+    AUTO,
+    check_entry,
+    check_method,
+    check_spending,
+    choose_method,
+    is_auto,
+    parse_stopping_rule,
+)
 from shapeline.api.explanation import LEVEL
 from shapeline.designs.design import check_choice, check_integer, count_evaluations
-from shapeline.errors import ShapelineError, name_type, nearest, reported_extras
+from shapeline.errors import ShapelineError, format_count, name_type, nearest, reported_extras
 from shapeline.generation import estimates, game
 from shapeline.generation.game import Encoder, PromptGame, Removal
 from shapeline.generation.prompts import REMOVALS, WHERE, Prompt, as_list, build_prompt
@@ -32,6 +42,13 @@ if TYPE_CHECKING:
 KINDS = ("bars", "tokens", "text")
 ROWS, WIDE = 12, 60  # parts that are printed, and characters of one
 PLACEHOLDER = "..."
+# By names of `Explanation` and of shap.
+EQUIVALENTS = {
+    **dict.fromkeys(("feature_names", "data"), "parts"),
+    **dict.fromkeys(("base_values", "expected_value"), "value_empty"),
+    **dict.fromkeys(("save", "summary", "to_csv", "to_shap"), "to_frame(), and to_html(path) for a page"),
+    "shap_values": "scores",
+}
 EVALUATIONS = 32
 
 
@@ -116,12 +133,14 @@ class PromptExplanation(estimates.Estimate):
         if kind == "text":
             shown = [(self._headline(), self.parts, self.totals, half, None)]
             return explanations.colour_words(shown, what="the answer", feature="part")
-        ends, across = (self.value_empty, self.value_full), f"score ({self.unit})"
+        ends, across = (self.value_empty, self.value_full), f"score ({'no unit' if self._is_unitless else self.unit})"
         return drawing.add_png(explanations.bars(names, self.totals, half, ends, self._headline(), across))
 
     def __repr__(self) -> str:
         own = " (the model's own)" if self.is_own_answer else ""
-        lines = [f"{type(self).__name__}: {len(self)} parts by {self.method}, {self.evaluations} evaluations"]
+        parts = format_count(len(self), "part")
+        unitless = ", scores without a unit" * self._is_unitless
+        lines = [f"{type(self).__name__}: {parts} by {self.method}, {self.evaluations} evaluations{unitless}"]
         lines += [f"warning: {self.warning}"] if self.warning else []
         lines.append(f"answer{own}: {_shorten(self.answer, 100)}")
         if self.contrast is not None:
@@ -163,6 +182,15 @@ class PromptExplanation(estimates.Estimate):
         each = f"{'mean ' * (self.value == 'mean')}log p"
         against = "" if self.contrast is None else f" - {each}(other answer)"
         return f"{each}(answer){against}, nats"
+
+    @property
+    def _is_unitless(self) -> bool:
+        return self.method in estimates.UNITLESS_METHODS
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError with the equivalent of a name of `Explanation` or of shap."""
+        remedy = f"; use {EQUIVALENTS[name]}" if name in EQUIVALENTS else ""
+        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'{remedy}")
 
     def _headline(self) -> str:
         against = "" if self.contrast is None else f" against {_shorten(self.contrast, 40)}"
@@ -304,7 +332,8 @@ def explain_generation(
     call = _Call(model, tokenizer, *about)
     several = as_list(prompt)
     if several and not isinstance(several[0], Mapping):
-        return [_explain(call, *one) for one in _pair_arguments(several, context, target, contrast)]
+        pairs = _pair_arguments(several, context, target, contrast)
+        return list(itertools.starmap(functools.partial(_explain, call), pairs))  # no frame of its own for warnings
     return _explain(call, prompt, context, target, contrast)
 
 
@@ -326,6 +355,9 @@ def _open(model: object, tokenizer: object) -> tuple[object, object]:
     """Return the model as a LanguageModel, or unchanged if it is a function; and its tokenizer."""
     if hasattr(model, "tokenizer") and hasattr(model, "model"):  # a pipeline
         model, tokenizer = model.model, tokenizer or model.tokenizer
+    if tokenizer is not None and isinstance(tokenizer, str | Sequence | Mapping):
+        remedy = "give that of the model, and other arguments by name, as context="
+        raise ShapelineError(f"{WHERE}: tokenizer is {name_type(tokenizer)}; {remedy}.")
     if callable(model) and not hasattr(model, "parameters"):
         return model, tokenizer
     from shapeline.generation import language_models
@@ -403,6 +435,7 @@ def parse_method(
     name: str, parameters: Mapping[str, object], evaluations: int, d: int, rule: dict | None = None
 ) -> MethodSettings:
     """Return a method by name or alias on d parts, with its parameters; rule: of adaptive stopping, or evaluations."""
+    check_method(name, WHERE, (AUTO, *estimates.ALIASES))
     name = estimates.ALIASES.get(name, name)
     name = choose_method(d, evaluations, 0 if rule else evaluations) if name == AUTO else name
     budget = rule or evaluations / d
@@ -444,5 +477,5 @@ def _build_function_game(
         else:
             problem = f"{first.sum():.6g} and then {again.sum():.6g} for one prompt"
             remedy = "set its temperature to 0, or its seed"
-        warnings.warn(f"{WHERE}: the function returned {problem}; {remedy}.", stacklevel=2)
+        warnings.warn(f"{WHERE}: the function returned {problem}; {remedy}.", stacklevel=5)
     return played, target or "the answer of the function"

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from shapeline.api import comparison, drawing
+from shapeline.api.choice import AUTO, check_margin, check_method
 from shapeline.api.comparison import CONTROL, PRINTED, Comparison
 from shapeline.api.generation import PromptExplanation, explain_generation, parse_method
 from shapeline.designs.design import check_integer
-from shapeline.errors import ShapelineError, reported_extras
+from shapeline.errors import ShapelineError, rename_place, reported_extras
 from shapeline.generation import estimates
 from shapeline.methods.settings import MethodSettings, parse
 from shapeline.metrics.error import correlate, rank_means
@@ -110,10 +111,17 @@ def compare_generation(
         raise ShapelineError(f"{WHERE}: value is {options['value']!r}; give 'sum' or 'mean'.")
     if wrong := sorted({"method", "budget"} & set(options)):
         raise ShapelineError(f"{WHERE}: '{wrong[0]}' is not an argument; give methods= and evaluations=.")
-    first = explain_generation(model, prompts, tokenizer, method=CONTROL, evaluations=evaluations, seed=seed, **options)
+    check_margin(WHERE, margin)
+    entries = comparison.read_entries(methods)
+    for name, _ in entries.values():
+        check_method(name, WHERE, (AUTO, *estimates.ALIASES))
+    with rename_place(CONTROL, WHERE):
+        first = explain_generation(
+            model, prompts, tokenizer, method=CONTROL, evaluations=evaluations, seed=seed, **options
+        )
     first = [first] if isinstance(first, PromptExplanation) else first
     support = _check_support(support, first)
-    result, notes = _explain_prompts(first, comparison.read_entries(methods), evaluations, repeats, seed)
+    result, notes = _explain_prompts(first, entries, evaluations, repeats, seed)
     least = min(exact_parts, estimates.MAX_EXACT_PARTS)
     shapley = parse({"method": "shapley"})
     exact = [_estimate(one, shapley, 2 ** len(one), 0) if len(one) <= least else None for one in first]
@@ -139,6 +147,9 @@ def _check_support(support: Sequence | None, first: list[PromptExplanation]) -> 
         raise ShapelineError(
             f"{WHERE}: support has {len(given)} entries for {len(first)} prompts; give one per prompt."
         )
+    for number, (one, parts) in enumerate(zip(first, given, strict=True)):
+        with rename_place("citation", f"{WHERE}: prompt {number}"):
+            estimates.measure_citation(one.totals, parts)
     return given
 
 
