@@ -144,6 +144,16 @@ def test_outputs_with_a_constant_sum_are_explained():
     )
 
 
+@pytest.mark.parametrize("spend", [{"evaluations": 100}, {"budget": {"error": "20%"}}, {"budget": {"top": 1}}])
+def test_a_constant_output_beside_others_has_no_error(spend):
+    n, game = 12, smooth_game(12, 2)
+    found = shapeline.shapley_values(
+        lambda masks: np.column_stack([game(masks) * [1, 1e6], np.full(len(masks), 7.0)]), n, method="gp_shapley", **spend
+    )
+    assert not found.scores[2].any() and not found.standard_error[2].any() and found.standard_error[:2].all()
+    assert found.warning == [None] * 3
+
+
 def test_an_error_target_ends_all_outputs_together():
     n, game = 12, smooth_game(12, 3)
     found = shapeline.shapley_values(game, n, budget={"error": 0.02})

@@ -293,7 +293,7 @@ def compute_jump_variance(rows: np.ndarray, odd: np.ndarray, rough: np.ndarray) 
     m, d = rows.shape[1:]
     slope, left = _fit_linear(rows[:, 1:], odd[:, 1:])
     jump = np.where(left <= 1e-10 + rough, odd[:, 0] - slope.sum(axis=1), 0.0)
-    jump[np.isin(np.abs(odd), (0, 1)).all(axis=1)] = 1
+    jump[np.isin(np.abs(odd), (0, 1)).all(axis=1) & odd.any(axis=1)] = 1
     return np.where(np.abs(jump) > 1e-10 + rough, 2 * np.pi / d * (jump / (m + 1)) ** 2, 0.0)
 
 
