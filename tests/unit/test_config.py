@@ -61,6 +61,11 @@ def set_at(raw: dict, path: str, value: object) -> dict:
         ("models.crosses_cnn.sizes", {"hight": 3}, ["crosses_cnn.sizes.hight: crosses_cnn has no size", "'height'"]),
         ("models.crosses_cnn.sizes", {"height": 3}, ["crosses_cnn needs a height of at least 20, not 3"]),
         (
+            "models.cancer_mlp.sizes",
+            {"classes": 7},
+            ["cancer_mlp.sizes.classes: it is 7", "breast_cancer has 2; remove"],
+        ),
+        (
             "models.digits_cnn.training.learning_rate",
             "1e-3",
             ["learning_rate", "text to YAML; write 1.0e-3, with a point and a sign"],

@@ -148,7 +148,10 @@ def test_outputs_with_a_constant_sum_are_explained():
 def test_a_constant_output_beside_others_has_no_error(spend):
     n, game = 12, smooth_game(12, 2)
     found = shapeline.shapley_values(
-        lambda masks: np.column_stack([game(masks) * [1, 1e6], np.full(len(masks), 7.0)]), n, method="gp_shapley", **spend
+        lambda masks: np.column_stack([game(masks) * [1, 1e6], np.full(len(masks), 7.0)]),
+        n,
+        method="gp_shapley",
+        **spend,
     )
     assert not found.scores[2].any() and not found.standard_error[2].any() and found.standard_error[:2].all()
     assert found.warning == [None] * 3

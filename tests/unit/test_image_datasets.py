@@ -1,6 +1,7 @@
 """CIFAR-10's binary archive and custom images in class folders: the right pixels, or one clear line."""
 
 import gzip
+import io
 import itertools
 import lzma
 import os
@@ -298,6 +299,20 @@ def test_transparent_images_are_blended_with_white(tmp_path, folder, caplog):
     assert "1 transparent image(s) blended with white" in card["notes"]
 
 
+@pytest.mark.parametrize("color", ["rgb", "grey"])
+def test_images_of_four_inks_are_converted(color, tmp_path, folder, caplog):
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.fromarray(painted(COLOURS["deer"])).convert("CMYK").save(stream, "JPEG", quality=95)
+    seen = Image.open(stream).convert("RGB").convert({"rgb": "RGB", "grey": "L"}[color])
+    card, data = prepared(tmp_path, "image_folder", folder({"horse/a.jpg": stream.getvalue()}), color=color)
+    wanted = np.asarray(seen).reshape(*seen.size[::-1], -1).transpose(2, 0, 1)
+    assert min(np.abs(255 * one - wanted).max() for one in data.inputs) < 0.01
+    assert "horse/a.jpg, the first of 1 CMYK image(s): converted to RGB" in caplog.text
+    assert "1 CMYK image(s) converted to RGB" in card["notes"]
+
+
 def test_transparent_and_strange_images_are_refused_and_opaque_ones_are_read(tmp_path, folder):
     colour = painted(COLOURS["deer"])
     opaque = np.dstack([colour, np.full(colour.shape[:2], 255)])
@@ -307,14 +322,12 @@ def test_transparent_and_strange_images_are_refused_and_opaque_ones_are_read(tmp
         images.decode("x", encoded(seen))
     from PIL import Image
 
-    for mode, form, name in (("CMYK", "JPEG", "a.jpg"), ("I;16", "PNG", "a.png")):
-        image = Image.new(mode, (10, 12))
-        image.save(tmp_path / name, form)
-        content = (tmp_path / name).read_bytes()
-        (tmp_path / name).unlink()
-        assert f"horse/{name}: is of mode {mode}; save it as RGB or grey" in refused(
-            tmp_path, folder({f"horse/{name}": content}), color="grey", on_decode_error="skip"
-        )
+    Image.new("I;16", (10, 12)).save(tmp_path / "a.png")
+    content = (tmp_path / "a.png").read_bytes()
+    (tmp_path / "a.png").unlink()
+    assert "horse/a.png: is of mode I;16; save it as RGB or grey" in refused(
+        tmp_path, folder({"horse/a.png": content}), color="grey", on_decode_error="skip"
+    )
     palette = Image.fromarray(colour).quantize(8)
     palette.save(tmp_path / "p.png")
     found = images.decode("x", (tmp_path / "p.png").read_bytes())

@@ -214,6 +214,14 @@ def test_a_custom_architecture_is_built_saved_and_loaded(tmp_path):
         architectures.build(f"{source}:net")
 
 
+@pytest.mark.parametrize(("sizes", "has"), [({"classes": 7}, 2), ({"channels": 3}, 1), ({"side": 9}, 8)])
+def test_a_size_that_is_not_that_of_the_data_is_one_line(sizes, has):
+    card = {"name": "mine", "input_shape": [1, 8, 8], "classes": ["a", "b"]}
+    [(name, size)] = sizes.items()
+    with pytest.raises(ShapelineError, match=rf"sizes.{name} is {size} and dataset 'mine' has {has}; remove the key"):
+        architectures.for_dataset({"architecture": "digits_cnn", "sizes": sizes}, card)
+
+
 def test_for_dataset_takes_sizes_from_the_card():
     image = {"input_shape": [1, 8, 8], "classes": ["3", "8"]}
     assert architectures.for_dataset({"architecture": "digits_cnn"}, image).sizes == {

@@ -221,6 +221,17 @@ def test_no_further_instances_are_requested_if_all_are_explained():
     assert not some.exhausted and some.sentence().count("only 10 are left, so raise the budget, ") == 1
 
 
+@pytest.mark.parametrize(("fixed", "is_named"), [(["a", "b"], True), (["a", "b", "c"], False)])
+def test_a_budget_is_raised_where_a_method_has_one(fixed, is_named):
+    undecided = statistics.recommend(
+        drawn(0.0, 0.001, 1.0, 2.0, n=20, spread=0.3), COSTS, random="random", available=20, fixed=fixed
+    )
+    no_margin = statistics.recommend(drawn(0.1, 0.1, 0.1, 0.0, spread=0.5), COSTS, random="random", fixed=fixed)
+    for advice in (undecided, no_margin):
+        assert advice.outcome == "undecided" and ("raise the budget" in advice.sentence()) == is_named
+    assert "widen the margin" in undecided.sentence() and is_named == ("add other methods" not in no_margin.sentence())
+
+
 def test_an_undecided_cheaper_method_is_named_beside_the_recommendation():
     values = drawn(0.0, 0.01, 0.05, 1.0, n=60)
     values["c"] += np.random.default_rng(3).normal(0, 0.3, 60)

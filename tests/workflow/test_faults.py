@@ -462,3 +462,16 @@ def test_prune_lists_and_removes_what_the_configuration_no_longer_names(tiny, tm
     after = {file for file in checkout.path.glob("results/**/*") if file.is_file()}
     assert before - after == files
     assert not (checkout.path / "results/tiny/scores/occlusion").exists()
+
+
+def test_more_instances_than_the_test_part_has_stop_before_the_training(fresh):
+    raw = copy.deepcopy(TINY)
+    raw["experiments"]["tiny"]["instances"]["count"] = 5000
+    fresh.configure(raw)
+    failed = fresh.snakemake("--cores", "1", check=False)
+    line = "experiments.tiny.instances.count: 5000 requested, the test split has 107; lower the count, or set fewer_ok"
+    assert failed.returncode and line in failed.stdout + failed.stderr
+    assert not list((fresh.path / "results/models").rglob("*.safetensors"))
+    raw["experiments"]["tiny"]["instances"]["fewer_ok"] = True
+    fresh.configure(raw)
+    fresh.snakemake("--cores", "1", "results/tiny/instances.parquet")

@@ -110,6 +110,11 @@ def training_inputs(model, training_seed):
     }
 
 
+def largest_count(model):
+    """Return the experiment that needs most instances of a model's data, and their number."""
+    return runs.find_largest_count(CONFIG, runs.split_training(model)[0])
+
+
 def model_card(experiment):
     model = CONFIG.experiments[experiment].model
     return runs.name_model_files(CONFIG, model)["card"] if model else []

@@ -42,6 +42,8 @@ rule train_model:
         framework=lambda w: job_code.list_libraries(
             CONFIG, runs.split_training(w.model)[0]
         ),
+        experiment=lambda w: largest_count(w.model)[0],
+        instances=lambda w: largest_count(w.model)[1],
     params:
         settings=lambda w: jobs.train_job(CONFIG, *runs.split_training(w.model)),
     script:

@@ -8,11 +8,13 @@ from shapeline.workflow import job_environment
 settings = snakemake.params.settings
 device = job_environment.start(snakemake, snakemake.resources.framework)
 
-from shapeline.datasets import loading, table
+from shapeline.datasets import checks, loading, table
+from shapeline.datasets.sources import TEST
 from shapeline.files import atomic
 from shapeline.models import architectures, registry, storage, training
 
 dataset = loading.load(Path(snakemake.input.arrays).parent)
+checks.check_count(snakemake.resources.experiment, snakemake.resources.instances, (dataset.split == TEST).sum())
 entry = registry.read_entry(settings)
 model = architectures.for_dataset(entry, dataset.card)
 if model.framework != "function" and dataset.card["kind"] == "table":

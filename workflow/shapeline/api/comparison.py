@@ -205,7 +205,8 @@ def compare(
     notes += [f"{entry} is not recommended." for entry in incomplete]
     candidates = None if values is None else values.drop(columns=incomplete, errors="ignore")
     nothing = candidates is None or not set(candidates) - {CONTROL}
-    advice = None if nothing else _advise(candidates, table, exact, margin, notes)
+    fixed = [entry for entry, (name, _) in chosen.items() if not METHODS[name].sampled]
+    advice = None if nothing else _advise(candidates, table, exact, margin, notes, fixed)
     return Comparison(result, exact, table, agreement, advice, by, values, tuple(notes))
 
 
@@ -347,7 +348,7 @@ def _choose_criterion(measured: pd.DataFrame, exact: Explanation | None) -> tupl
 
 
 def _advise(
-    values: pd.DataFrame, table: pd.DataFrame, exact: Explanation | None, margin: float, notes: list
+    values: pd.DataFrame, table: pd.DataFrame, exact: Explanation | None, margin: float, notes: list, fixed: list[str]
 ) -> Recommendation:
     """Recommend a method, with a note where one costs as much as the exact values, or is exact and costs far more."""
     costs = table["evaluations"]
@@ -363,4 +364,4 @@ def _advise(
     limit = max(MIN_EXACT, *costs[inexact]) if inexact else np.inf
     above = [entry for entry in values.columns.difference([CONTROL, *inexact]) if costs[entry] > limit]
     notes += [f"{entry} is exact, for {costs[entry]:,.6g} evaluations, and not a candidate." for entry in above]
-    return recommend(values.drop(columns=above), costs.to_dict(), margin, CONTROL)
+    return recommend(values.drop(columns=above), costs.to_dict(), margin, CONTROL, fixed=fixed)

@@ -143,6 +143,16 @@ def check_sizes(model: Model, config: Config) -> Iterator[str]:
             yield f".sizes.{name}: {model.architecture} has no size '{name}'.{nearest(name, accepted)}"
         elif problem := registry.find_size_problem(model.architecture, name, size):
             yield f".sizes.{name}: {problem}"
+        elif name == "classes" and size != (count := _count_classes(config.datasets.get(model.dataset)) or size):
+            yield f".sizes.classes: it is {size} and datasets.{model.dataset} has {count}; remove the key"
+
+
+def _count_classes(dataset: Dataset | None) -> int | None:
+    """Return the number of outputs that a dataset needs; None if only its data tell."""
+    source = find_source(dataset)
+    if source is None:
+        return None
+    return 1 if source.task == "regression" else len(dataset.classes or source.classes) or None
 
 
 def check_weights(model: Model, config: Config) -> Iterator[str]:

@@ -305,6 +305,15 @@ def choose_classes(where: str, names: Iterable[str], classes: list | None) -> li
     return chosen
 
 
+def check_count(experiment: str, count: int, available: int) -> None:
+    """Raise ShapelineError where an experiment needs more instances than the test part has."""
+    if count > available:
+        raise ShapelineError(
+            f"experiments.{experiment}.instances.count: {count} requested, the test split has {available}; lower the "
+            "count, or set fewer_ok: true"
+        )
+
+
 def class_index(where: str, item: int | str, names: list[str], by_place: bool = False) -> int:
     """Return the place of a class by its name, or index where names are no numbers or by_place; else ShapelineError."""
     if str(item) in names:

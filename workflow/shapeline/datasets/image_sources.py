@@ -40,8 +40,8 @@ def read_folder(
     """
     (path,) = paths.values()
     allowed = choose_limits(limits)
-    transparent: list[str] = []
-    how = {"size": size, "resize": resize, "color": color, "limits": allowed, "transparent": transparent}
+    changed: dict[str, list[str]] = {}
+    how = {"size": size, "resize": resize, "color": color, "limits": allowed, "changed": changed}
     decode = functools.partial(images.decode_or_skip, on_decode_error, **how)
     kept, folders, others, unreadable = _decode_images(path, decode, allowed)
     if not kept:
@@ -65,9 +65,9 @@ def read_folder(
         log.warning("%s: %d file(s) that are not images are ignored", path, len(others))
         notes.append(f"{len(others)} file(s) that are not images ignored")
     notes += images.warn_left_out(path, "cannot be decoded", sorted(unreadable))
-    if transparent:
-        log.warning("%s, the first of %d transparent image(s): blended with white", transparent[0], len(transparent))
-        notes.append(f"{len(transparent)} transparent image(s) blended with white")
+    for kind, files in changed.items():
+        log.warning("%s, the first of %d %s image(s): %s", files[0], len(files), kind, images.CHANGES[kind])
+        notes.append(f"{len(files)} {kind} image(s) {images.CHANGES[kind]}")
     order = sorted(kept, key=lambda file: (SPLITS[parts[file]] if parts else 0, file.parts[-2:], file))
     return {
         "inputs": np.stack([kept[file] for file in order]),

@@ -197,7 +197,8 @@ def _read_truth(
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 MODES = {"rgb": "RGB", "grey": "L"}
-GREY, COLOUR, ALPHA = ("L", "1", "LA"), ("RGB", "P", "PA", "RGBA"), ("LA", "PA", "RGBA")
+GREY, COLOUR, ALPHA = ("L", "1", "LA"), ("RGB", "P", "PA", "RGBA", "CMYK"), ("LA", "PA", "RGBA")
+CHANGES = {"transparent": "blended with white", "CMYK": "converted to RGB"}
 
 
 class Undecodable(ShapelineError):
@@ -223,14 +224,14 @@ def decode(
     resize: str = "resize",
     color: str = "rgb",
     limits: Limits = DEFAULT_LIMITS,
-    transparent: list[str] | None = None,
+    changed: dict[str, list[str]] | None = None,
 ) -> np.ndarray:
     """Return a JPEG or PNG as (channels, height, width) uint8, turned as its camera says.
 
     size: of area-weighted bilinear interpolation; resize: "resize" changes the ratio of sides, "crop" cuts both
-    ends; color: "rgb" refuses grey, "grey" is luma; limits: checked before decoding; transparent: receives `where` of
-    an image with transparency, which is blended with white, and refused without the list. Raises ShapelineError,
-    Undecodable where the content is no whole image.
+    ends; color: "rgb" refuses grey, "grey" is luma; limits: checked before decoding; changed: receives `where` of an
+    image under the key of `CHANGES`; without it transparency is refused. Raises ShapelineError, Undecodable where the
+    content is no whole image.
     """
     from PIL import Image, ImageOps
 
@@ -248,11 +249,13 @@ def decode(
     if image.mode in GREY and color == "rgb":
         raise ShapelineError(f"{where}: is grey and colour is expected; set color: grey, or save the image as RGB.")
     if (image.mode in ALPHA or "transparency" in image.info) and image.convert("RGBA").getextrema()[3][0] < 255:
-        if transparent is None:
+        if changed is None:
             raise ShapelineError(f"{where}: is transparent and no background is known; save it without transparency.")
-        transparent.append(where)
+        changed.setdefault("transparent", []).append(where)
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-    image = image.convert(MODES[color])
+    if image.mode == "CMYK" and changed is not None:
+        changed.setdefault("CMYK", []).append(where)
+    image = image.convert("RGB" if image.mode == "CMYK" else image.mode).convert(MODES[color])
     if size is not None:
         height, width = size
         if resize == "crop":

@@ -118,6 +118,7 @@ def for_dataset(settings: Mapping[str, Any] | JobModel, card: dict[str, Any]) ->
     known = _read_sizes(card, accepted)
     if architecture in ARCHITECTURES:
         _check_inputs(architecture, card, accepted, known)
+        _check_sizes(entry.sizes, card, known)
     sizes = {name: size for name, size in known.items() if name in accepted} | entry.sizes
     classifier = build(architecture, framework, seed=entry.seed, **sizes)
     classifier.outputs = entry.outputs or classifier.outputs
@@ -180,6 +181,16 @@ def _check_inputs(architecture: str, card: dict[str, Any], accepted: Container[s
             raise ShapelineError(
                 f"models: '{architecture}' is for {kind}, but the inputs are {inputs}"
                 "; choose an architecture for these inputs"
+            )
+
+
+def _check_sizes(sizes: Mapping[str, Any], card: dict[str, Any], known: dict[str, Any]) -> None:
+    """Raise ShapelineError for a size that is not that of the data."""
+    for name, size in sizes.items():
+        given = known.get(name, size)
+        if size < given or (size > given and name not in ("vocabulary", "alphabet")):
+            raise ShapelineError(
+                f"models: sizes.{name} is {size} and dataset '{card.get('name')}' has {given}; remove the key"
             )
 
 

@@ -62,7 +62,7 @@ class Evidence:
     A gradient counts as three evaluations. also: further candidates, methods at smaller budgets and the `truth` of
     errors; absent: methods with too few instances; random: the end of the margin's range; available: number of test
     instances, minus explained ones without values of all methods; incomplete: methods whose scores do not add up and
-    which are never recommended.
+    which are never recommended; fixed: methods without a budget.
     """
 
     criterion: Criterion
@@ -79,6 +79,7 @@ class Evidence:
     gradients: frozenset[str] = frozenset()
     incomplete: frozenset[str] = frozenset()
     gradient_cost: float = GRADIENT_EVALUATIONS
+    fixed: frozenset[str] = frozenset()
 
     @functools.cached_property
     def candidates(self) -> pd.DataFrame:
@@ -135,6 +136,7 @@ class Evidence:
             self.random,
             self.criterion.better,
             available=self.available,
+            fixed=self.fixed,
         )
 
     @functools.cached_property
@@ -217,6 +219,7 @@ def collect_evidence(results: Results) -> list[Evidence]:
                 frozenset(experiment.list_gradient_methods(results)),
                 frozenset(entry for entry, frame in results.scores.items() if (frame["warning"] == NO_RULE).any()),
                 experiment.count_gradient_cost(results),
+                frozenset(experiment.list_fixed_methods(results)),
             )
         )
     return answers

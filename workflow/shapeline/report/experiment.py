@@ -343,6 +343,11 @@ def list_gradient_methods(results: Results) -> list[str]:
     return [entry for entry, settings in scored.items() if METHODS[settings["method"]].gradients]
 
 
+def list_fixed_methods(results: Results) -> list[str]:
+    """Return the methods without a budget."""
+    return [entry for entry, settings in results.entries.items() if not METHODS[settings["method"]].sampled]
+
+
 def count_rows(card: Mapping) -> dict[str, int]:
     """Return the number of rows per part of a dataset."""
     return card.get("rows") or {part: sum(of.values()) for part, of in (card.get("counts") or {}).items()}

@@ -5,7 +5,7 @@ data: every method is compared with every one that could be the true best (Hsu 1
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,9 +29,10 @@ class Recommendation:
     that more instances may recommend instead: cheaper ones, or any where it is not safe. margin, span: in units of the
     values; span is the range from the best mean to `ends_at`, random attribution or, without it (to_random False), the
     worst. needed: additional instances for a decision; 0 if decided, inf where none suffice. absent: methods measured
-    on fewer than half of the instances. bounds: a row per method, the best first: mean, cost, behind (own minus best
-    mean, positive is worse), low and high (simultaneous 95 % CI), status ("within", "undecided", "worse", "plainly
-    worse"): "within" where high is below the margin, "worse" where low is above 0.
+    on fewer than half of the instances. has_budget: whether a method has a budget to raise. bounds: a row per method,
+    the best first: mean, cost, behind (own minus best mean, positive is worse), low and high (simultaneous 95 % CI),
+    status ("within", "undecided", "worse", "plainly worse"): "within" where high is below the margin, "worse" where low
+    is above 0.
     """
 
     margin: float
@@ -48,6 +49,7 @@ class Recommendation:
     safe: bool = False
     rivals: tuple[str, ...] = ()
     needed: float = 0.0
+    has_budget: bool = True
 
     @property
     def exhausted(self) -> bool:
@@ -131,6 +133,7 @@ def recommend(
     random: str | None = None,
     better: str = "lower",
     available: int | None = None,
+    fixed: Collection[str] = (),
 ) -> Recommendation:
     """Return the cheapest method whose upper simultaneous 95 % bound of (own - best) is below the margin.
 
@@ -143,6 +146,7 @@ def recommend(
     random: the method at the end of the range; without it the worst, so that a worse method widens the margin.
     better: "lower" or "higher".
     available: number of instances of the data.
+    fixed: methods without a budget.
 
     Bounds are the ends of two-sided 95 % intervals, simultaneous over comparisons with the best: for every method
     i that could be the best, a quantile for which all (other - i) hold jointly, regardless of which method looks
@@ -166,6 +170,7 @@ def recommend(
     bounds = bounds.assign(behind=means - means.min(), low=np.nan, high=np.nan, status="undecided")
     width = margin * max(span, 0.0) if entries else math.nan
     unjudged = Recommendation(width, span, margin, end, end == random, len(table), available, absent, bounds)
+    unjudged = replace(unjudged, has_budget=not {*entries, random} <= {*fixed, random})
     if len(entries) == 1:
         return replace(unjudged, outcome="alone", entry=entries[0])
     if not entries or not is_enough(len(rows)):
@@ -308,11 +313,12 @@ def _describe_margin(advice: Recommendation, unit: str) -> str:
 
 def _describe_further_instances(advice: Recommendation) -> str:
     """Return the number of further instances to explain, or the advice if none are left."""
-    instead = "raise the budget, widen the margin, or choose the cheaper method"
+    instead = f"{'raise the budget, ' if advice.has_budget else ''}widen the margin, or choose the cheaper method"
     if advice.exhausted:
         return f"all {advice.available} instances are explained; {instead}"
     if math.isinf(advice.needed):
-        return f"no method is better than {advice.ends_at}, so there is no margin; raise the budget"
+        remedy = "raise the budget" if advice.has_budget else "add other methods"
+        return f"no method is better than {advice.ends_at}, so there is no margin; {remedy}"
     about = float(f"{advice.needed:.2g}")
     more = f"explain about {about:,.0f} more instance{'s' if about != 1 else ''} ({advice.n + about:,.0f} in total)"
     if advice.available is not None and advice.n + advice.needed > advice.available:

@@ -467,7 +467,7 @@ def _configure_images(path: Path, model: str | None, trained: Model | None, keys
         grey, size = (trained.sides[0] == 1, list(trained.sides[1:])) if trained.sides else (grey, size)
     for file in by_mode.values():
         with contextlib.suppress(images.Undecodable):
-            images.decode(str(file), file.read_bytes(), color="grey" if grey else "rgb", transparent=[])
+            images.decode(str(file), file.read_bytes(), color="grey" if grey else "rgb", changed={})
     patch = choose_patch(min(size), trained.patch if trained else None)
     built = "digits_cnn" if side <= 16 else "mnist_cnn" if grey else "cifar_cnn"
     lines = ["source: image_folder", _format_path(path), f"size: {size}    # images are resized to this side"]

@@ -44,6 +44,17 @@ def count_trainings(config: Config, experiment: str, entry: str | None = None) -
     return config.experiments[experiment].training_seeds
 
 
+def find_largest_count(config: Config, model: str) -> tuple[str, int]:
+    """Return the experiment under `run` that needs most instances of the data of a model, and their number."""
+    counts = [("", 0)]
+    for name in config.run:
+        entry = config.experiments[name]
+        chosen = entry.instances
+        if entry.model == model and not (entry.dataset or chosen.texts or chosen.near or chosen.fewer_ok):
+            counts.append((name, chosen.count))
+    return max(counts, key=lambda one: one[1])
+
+
 def name_training(model: str, training_seed: int) -> str:
     """Return the name of a model as trained by a seed, which is the name of its folder."""
     return f"{model}@seed{training_seed}" if training_seed else model
