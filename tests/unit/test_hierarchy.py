@@ -399,6 +399,7 @@ def test_trees_refused(tree, words):
         ({"min_size": 0}, "min_size is 0"),
         ({"min_size": 1.5}, "min_size is 1.5"),
         ({"shape": (3, 8, 6)}, "shape is"),
+        ({"shape": 48}, r"shape is 48; give \(length,\)"),
         ({"shape": (0, 6)}, "a side of the shape is 0"),
         ({"mode": "absolut"}, "Did you mean 'absolute'"),
         ({"leaf_score": "sum"}, "leaf_score is 'sum'"),

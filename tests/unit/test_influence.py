@@ -499,6 +499,36 @@ def test_a_sigma_that_underflows_gives_a_warning():
     np.testing.assert_allclose(found, 0.5 / 1e-4)
 
 
+def test_a_sigma_that_leaves_rows_of_one_label_gives_a_warning():
+    X, labels = np.array([[0.0], [1.0], [1000.0]]), np.array([0, 0, 1])
+    for dtype in TOLERANCE:
+        with pytest.warns(UserWarning, match=r"rows of one label, keep weight at 3 of 3 points"):
+            assert (influence.parzen(X, X, labels, 2.0, dtype=dtype) == 0).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert influence.parzen(X, X, labels, 500.0).all()
+
+
+def test_many_numbers_as_labels_give_a_warning():
+    X = np.arange(60.0).reshape(30, 2)
+    for measure in (influence.mim, functools.partial(influence.parzen, sigma=9.0)):
+        with pytest.warns(UserWarning, match="labels hold 30 numbers, each of which is read as a class") as caught:
+            measure(X[:2], X, np.arange(30.0))
+        assert caught[0].filename == __file__
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            measure(X[:2], X, np.arange(30.0), regression=True)
+            measure(X[:2], X, np.arange(30))
+
+
+def test_a_model_in_the_place_of_its_function_is_one_line():
+    X = np.arange(6.0).reshape(3, 2)
+    with pytest.raises(ShapelineError, match="qii: predict is an object; give a function of rows, such as lambda"):
+        influence.qii(object(), X[:1], X)
+    with pytest.raises(ShapelineError, match="augment: predict is an object; .* such as model.predict"):
+        influence.augment(object(), X[:1], X, [0, 1, 1])
+
+
 X3 = np.eye(3)
 FRAME = pd.DataFrame(X3, columns=list("abc"))
 

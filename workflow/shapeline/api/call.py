@@ -317,6 +317,8 @@ def _count_players(game: object, n_players: object, names: object) -> int:
         if isinstance(names, str | set | frozenset) or not hasattr(names, "__len__"):
             raise ShapelineError(f"{WHERE}: n_players is missing; give their number, or a list of player_names")
         n_players = len(names)
+    if isinstance(n_players, list | tuple):
+        raise ShapelineError(f"{WHERE}: n_players is {name_type(n_players)}; give names as player_names=")
     n = check_integer(WHERE, "n_players", declared if n_players is None else n_players, 1)
     if n > MAX_PLAYERS:  # their names alone would not fit into memory
         raise ShapelineError(f"{WHERE}: n_players is {n} and can be at most {MAX_PLAYERS}; group the players")

@@ -413,8 +413,8 @@ def encode(
 
 def image_sides(shape: Sequence[int], min_size: int) -> tuple[int, int]:
     """Return the shape as (height, width), height 1 for a vector. Raises ShapelineError for a wrong shape."""
-    if len(shape) not in (1, 2):
-        raise ShapelineError(f"h_shap: shape is {tuple(shape)}; give (length,) or (height, width).")
+    if np.ndim(shape) != 1 or len(shape) not in (1, 2):
+        raise ShapelineError(f"h_shap: shape is {shape!r}; give (length,) or (height, width).")
     sides = tuple(check_integer("h_shap", "a side of the shape", side, 1) for side in shape)
     min_size = check_integer("h_shap", "min_size", min_size, 1)
     if min_size > max(sides):

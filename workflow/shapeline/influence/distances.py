@@ -18,6 +18,7 @@ from shapeline.errors import ShapelineError, nearest
 from shapeline.games.validation_scores import check_order
 
 DTYPES = ("float32", "float64")
+MOST_CLASSES = 20  # above it, labels of a floating-point type are probably numbers to predict
 
 
 @dataclass(frozen=True)
@@ -160,9 +161,13 @@ def label_points(
         found = check_labels(where, "point_labels", point_labels, len(point_ids), regression)
     if regression:
         return labels - labels.mean(), found - labels.mean()
-    codes = np.unique(np.concatenate([labels, found]), return_inverse=True)[1].reshape(-1)
+    classes, codes = np.unique(np.concatenate([labels, found]), return_inverse=True)
+    codes = codes.reshape(-1)
+    if classes.dtype.kind == "f" and len(classes) > MOST_CLASSES:
+        problem = f"labels hold {len(classes)} numbers, each of which is read as a class"
+        warnings.warn(f"{where}: {problem}; pass regression=True for numbers.", stacklevel=4)
     if (codes[: len(labels)] == codes[0]).all():
-        warnings.warn(f"{where}: all labels are equal, so the data cannot tell the classes apart.", stacklevel=3)
+        warnings.warn(f"{where}: all labels are equal, so the data cannot tell the classes apart.", stacklevel=4)
     return codes[: len(labels)], codes[len(labels) :]
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from shapeline.designs.design import check_integer, enumerate_coalitions
 from shapeline.designs.exact import shapley_readout
-from shapeline.errors import ShapelineError, nearest
+from shapeline.errors import ShapelineError, name_type, nearest
 from shapeline.games.validation_scores import check_order
 from shapeline.influence.distances import (
     Neighbours,
@@ -198,7 +198,7 @@ def augmented_mim(
     as in `mim`.
     """
     measure = partial(mim, alpha=alpha, regression=regression, categorical=categorical, width=width)
-    predict = _keep_columns(predict, X)
+    predict = _keep_columns("augmented_mim", predict, X)
     check_order("augmented_mim", X, labels, ("X", "labels"))
     check_order("augmented_mim", points, point_labels, ("points", "point_labels"))
     points, X = check_points("augmented_mim", points, X)
@@ -223,7 +223,7 @@ def augment(
     seed: of the noise.
     categorical: columns without noise.
     """
-    predict = _keep_columns(predict, X)
+    predict = _keep_columns("augment", predict, X)
     check_order("augment", X, labels, ("X", "labels"))
     points, X = check_points("augment", points, X)
     spread, count = check_positive("augment", "spread", spread), check_integer("augment", "count", count, 0)
@@ -263,7 +263,8 @@ def parzen(
     X, labels : arrays of shape (m, n) and (m,)
         The data.
     sigma : float
-        Width of the kernel. Where no row but the nearest keeps weight, the influence is 0, with a warning.
+        Width of the kernel. Where only the nearest row, or rows of one label, keep weight, the influence is 0, with a
+        warning.
     regression : bool
         Whether the labels take the place of the indicator.
     categorical, point_labels, dtype, device
@@ -315,13 +316,16 @@ def parzen(
             agree = known == point_codes[chunk, None]
             agreeing = weights * agree
             disagreeing = weights - agreeing
+            only = (agreeing.sum(1) == 0) & agree.any(1) | (disagreeing.sum(1) == 0) & ~agree.all(1)
+            isolated = isolated | only  # the share is 0 or 1, and its gradient underflows
             weights = agreeing * disagreeing.sum(1)[:, None] - disagreeing * agreeing.sum(1)[:, None]
         scores[chunk] = data.sum_differences(distances, weights) / sigma**2
         lost.extend(np.flatnonzero(data.space.host(isolated) & ~scores[chunk].any(axis=1)) + chunk.start)
     if lost:
         warnings.warn(
-            f"parzen: sigma = {sigma:g} is so small that no row but the nearest keeps weight at {len(lost)} of "
-            f"{len(scores)} points (the first is point {lost[0]}); their influence is 0. Take a larger sigma.",
+            f"parzen: sigma = {sigma:g} is so small that only the nearest row, or rows of one label, keep weight at "
+            f"{len(lost)} of {len(scores)} points (the first is point {lost[0]}); their influence is 0. Take a larger "
+            "sigma.",
             stacklevel=2,
         )
     return scores
@@ -458,7 +462,7 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
     >>> influence.qii(lambda rows: rows @ np.array([2.0, 1.0]), [[1.0, 1.0]], X)
     array([[0.5 , 0.25]])
     """
-    predict = _keep_columns(predict, X)
+    predict = _keep_columns("qii", predict, X)
     points, X = check_points("qii", points, X)
     n, permutations = X.shape[1], check_integer("qii", "permutations", permutations, 1)
     if n <= MAX_EXACT:
@@ -483,8 +487,11 @@ def qii(predict: Callable, points, X, *, permutations: int = 1000, seed: int = 0
     return scores / permutations
 
 
-def _keep_columns(predict: Callable, X) -> Callable:
+def _keep_columns(where: str, predict: Callable, X) -> Callable:
     """Return a classifier of arrays, which gives the user's one data frames where the data are one."""
+    if not callable(predict):
+        call = "model.predict" if where != "qii" else "lambda rows: model.predict_proba(rows)[:, 1]"
+        raise ShapelineError(f"{where}: predict is {name_type(predict)}; give a function of rows, such as {call}.")
     return (lambda rows: predict(pd.DataFrame(rows, columns=X.columns))) if hasattr(X, "columns") else predict
 
 
