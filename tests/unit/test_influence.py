@@ -523,9 +523,9 @@ def test_many_numbers_as_labels_give_a_warning():
 
 def test_a_model_in_the_place_of_its_function_is_one_line():
     X = np.arange(6.0).reshape(3, 2)
-    with pytest.raises(ShapelineError, match="qii: predict is an object; give a function of rows, such as lambda"):
+    with pytest.raises(ShapelineError, match=r"qii: predict is an object; give a function of rows, such as lambda"):
         influence.qii(object(), X[:1], X)
-    with pytest.raises(ShapelineError, match="augment: predict is an object; .* such as model.predict"):
+    with pytest.raises(ShapelineError, match=r"augment: predict is an object; .* such as model.predict"):
         influence.augment(object(), X[:1], X, [0, 1, 1])
 
 
