@@ -613,7 +613,7 @@ def test_progress_counts_evaluations():
         ({"n_players": True}, "n_players is True"),
         ({"n_players": 2.5}, "n_players is 2.5"),
         ({"n_players": ["a", "b", "c", "d"]}, "n_players is a list; give names as player_names="),
-        ({"method": "c_shapley"}, "features kind 'player' has no graph; set graph to 'chain' or 'complete'"),
+        ({"method": "c_shapley"}, "features kind 'player': there is no graph; set graph to 'chain' or 'complete'"),
         ({"n_players": 2**40}, "n_players is 1099511627776 and can be at most 4194304; group"),
         ({"n_players": 40, "method": "shapley"}, "2^40 coalitions and at most d = 20"),
         ({"game": lambda masks: 1.0}, "returned float64 of shape () for masks of"),

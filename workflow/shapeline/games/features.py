@@ -275,7 +275,7 @@ def build_graph(features: Features) -> "networkx.Graph":
     if features.kind in (*TEXT_KINDS, *PART_KINDS):
         return graphs.chain(features.d)
     if features.kind != "superpixel":
-        raise ShapelineError(f"features kind '{features.kind}' has no graph; set graph to 'chain' or 'complete'")
+        raise ShapelineError(f"features kind '{features.kind}': there is no graph; set graph to 'chain' or 'complete'")
     import networkx
 
     owners = features.cells[0]
