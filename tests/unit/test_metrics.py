@@ -100,6 +100,21 @@ def test_scores_in_another_unit_than_the_exact_ones_have_no_rmse(reference, meth
     assert set(found["statistic"]) == (common | {"rmse"} if comparable else common)
 
 
+@pytest.mark.parametrize(("reference", "covers"), [("shapley", False), ("shapley_interactions", True)])
+def test_intervals_of_main_effects_are_not_of_shapley_values(reference, covers, tmp_path):
+    """A main effect beside pairs is the Shapley value less half of its pairs: its interval covered 44 % of them."""
+    files = []
+    for entry, name in {"exact": reference, "other": "gp_interactions"}.items():
+        (tmp_path / entry).mkdir()
+        files.append(str(tmp_path / entry / "0-of-1.parquet"))
+        spread = rows([[1, 2], [4, 3]], training_seed=0, status="ok", standard_error=[np.ones(2)] * 2)
+        scores.write(files[-1], spread, {"settings": {"method": {"method": name}, "value": "probability", "seed": 0}})
+    found, _ = measure_scores(
+        InputFiles(fromdict={"scores": files}), {"error": {"parameters": {"reference": "exact"}}}, ""
+    )
+    assert ({"coverage", "predicted_rmse"} <= set(found["statistic"])) == covers and "rmse" in set(found["statistic"])
+
+
 def test_outputs_of_a_game_are_one_instance(tmp_path):
     (tmp_path / "one").mkdir()
     path, told = str(tmp_path / "one/0-of-1.parquet"), {"method": {"method": "gp_shapley"}, "seed": 0, "game": "a.py:b"}

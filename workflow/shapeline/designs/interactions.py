@@ -68,8 +68,9 @@ def sample_interactions(d: int, budget: int, seed: int = 0, index: str = "k_sii"
     mean weighted by the weights of `index` is that index. Orders come in blocks in which every pair is adjacent once,
     for odd d twice (Walecki's paths with random feature names), so that every pair has a term; the last block may be
     incomplete. budget: evaluations, at least `sample_interactions_minimum(d)`; K <= budget. A main effect is the mean
-    marginal contribution in the orders minus the pairs with earlier features: exact for games of order 2, unbiased for
-    k-SII; all sum to v(N) - v(empty). A budget of all 2^d coalitions, d <= 16, gives `shapley_interactions`.
+    marginal contribution in the orders minus the pairs with earlier features: exact for games of order 2; all sum to
+    v(N) - v(empty). Complete blocks are unbiased for k-SII; with an incomplete one, sizes weigh up to 2 % more or less
+    than 1 / (d - 1). A budget of all 2^d coalitions, d <= 16, gives `shapley_interactions`.
     """
     d = check_integer("sample_interactions", "d", d, 1)
     design.check_choice("sample_interactions", "index", index, INDICES)

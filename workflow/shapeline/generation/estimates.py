@@ -21,6 +21,7 @@ from shapeline.generation.prompts import WHERE, Prompt, split_text
 from shapeline.gradients.methods import measure_completeness
 from shapeline.hierarchy import exploration, methods
 from shapeline.methods.external import sample
+from shapeline.methods.registry import METHODS
 from shapeline.methods.settings import MethodSettings
 from shapeline.metrics.error import correlate, match_scale, rank_means
 from shapeline.scores import rank_features
@@ -413,7 +414,8 @@ def measure(
             is_random = explanation.method == "random"  # its scores have no scale
             result["rmse"] = compute_rmse(match_scale(scores, exact.totals) if is_random else scores, exact.totals)
         half = explanation.half_widths
-        if half is not None and explanation.evaluations < 2**game.d:
+        of_pairs = getattr(METHODS.get(explanation.method), "pairs", None)  # the intervals are those of main effects
+        if half is not None and explanation.evaluations < 2**game.d and not of_pairs:
             inside = np.abs(scores - exact.totals) <= half + ROUNDING * np.abs(exact.totals).max()
             result["coverage"] = float(np.mean(inside))
     if support is not None:

@@ -20,16 +20,20 @@ def measure(
     seed: int = 0,
     scale_free: bool = False,
     same_unit: bool = True,
+    same_quantity: bool = True,
 ) -> pd.DataFrame:
     """Return RMSE (units of the value), Spearman correlation and top-k overlap with the truth per instance and repeat.
 
     k = ceil(top * d), ties at the threshold at random; Spearman is NaN where one side is constant. With
     intermediate budgets also `rmse_by_budget`, and with repeats unbiased `bias_squared_by_budget` and
     `variance_by_budget`; with standard errors `predicted_rmse` and `coverage` of 95 % intervals, also by budget.
-    same_unit: otherwise only the correlation and the overlap, which have no unit.
+    same_unit: otherwise only the correlation and the overlap, which have no unit. same_quantity: otherwise, as for main
+    effects beside pairs, no `predicted_rmse` and `coverage`, because the intervals are those of another quantity.
     """
     truth = scores.final(truth).drop_duplicates(["instance", "target"])
     joined = rows.merge(truth[["instance", "target", "scores"]], on=["instance", "target"], suffixes=("", "_true"))
+    if not same_quantity:
+        joined = joined.drop(columns="standard_error", errors="ignore")
     if joined.empty:
         return joined[["instance", "repeat"]].assign(statistic="", x=np.nan, value=np.nan)
     groups = joined.groupby(joined["scores"].map(len))  # instances may differ in their number of features

@@ -38,7 +38,7 @@ def _measure(name: str, parameters: dict, table, files, truth, training_seed: in
     """Return the measurements of an entry's scores of one training seed; truth: the files with the exact scores."""
     rows = select_rows(name, _read(files), training_seed)
     known = None if truth is None else scores.select_training(_read(truth), training_seed)
-    parameters = parameters if truth is None else parameters | {"same_unit": _has_unit_of(files, truth)}
+    parameters = parameters if truth is None else parameters | _compare_quantities(files, truth)
     address = _compute_address(name, rows, files, known)
 
     def chunks(missing: pd.DataFrame):
@@ -52,11 +52,15 @@ def _measure(name: str, parameters: dict, table, files, truth, training_seed: in
     return measured.assign(instance=measured["instance"] - measured["instance"].map(output))
 
 
-def _has_unit_of(files, truth) -> bool:
-    """Return whether scores have the unit of the exact ones, or either has none."""
+def _compare_quantities(files, truth) -> dict[str, bool]:
+    """Return whether scores have the unit of the exact ones, or either has none, and whether both or none are main
+    effects beside pairs."""
     settings, exact = (scores.metadata(each.scores[0])["settings"] for each in (files, truth))
     method, reference = (METHODS[each["method"]["method"]] for each in (settings, exact))
-    return not method.differs_in_unit(reference, settings.get("value"))
+    return {
+        "same_unit": not method.differs_in_unit(reference, settings.get("value")),
+        "same_quantity": (method.pairs is None) == (reference.pairs is None),
+    }
 
 
 def _list_facts(name: str, job: dict, files) -> dict:
