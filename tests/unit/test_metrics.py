@@ -171,6 +171,8 @@ def test_efficiency_and_cost_by_hand():
     assert statistic(bookkeeping.measure_efficiency(table), "gap") == [0.0, 0.0]
     table["value_full"] = [4.5, 0.0]
     assert statistic(bookkeeping.measure_efficiency(table), "gap") == [0.5, 1.0]
+    table["interactions"] = [[0.5], None]  # the report's diagnostics counted them, and this metric did not
+    assert statistic(bookkeeping.measure_efficiency(table), "gap") == [0.0, 1.0]
     assert statistic(bookkeeping.measure_cost(table), "evaluations") == [8.0, 8.0]
     assert statistic(bookkeeping.measure_cost(table), "seconds") == [0.25, 0.25]
 

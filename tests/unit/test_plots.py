@@ -276,6 +276,9 @@ def test_diagnostics_flag_a_gap_of_efficient_methods_only(results):
     broken["banzhaf"] = results.scores["banzhaf"].assign(value_full=9.0)
     frame = tables.health(dataclasses.replace(results, scores=broken))
     assert list(frame["method"][frame[column].str.startswith("⚠")]) == ["kernel_shap"]
+    entries = {**results.entries, "banzhaf": {"method": "gp_interactions"}}  # prompts store only its main effects
+    frame = tables.health(dataclasses.replace(results, scores=broken, entries=entries))
+    assert row(frame, "banzhaf")["should be 0"] == "no"
     failed = {"exact": results.scores["exact"].assign(status="evaluation failed", scores=None)}
     assert row(tables.health(dataclasses.replace(results, scores=failed)), "exact")["should be 0"] == "–"
 

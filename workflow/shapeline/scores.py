@@ -204,6 +204,13 @@ def matrix(rows: pd.DataFrame, column: str = "scores") -> np.ndarray:
     return np.stack(rows[column].to_list()).astype(float) if len(rows) else np.zeros((0, 0))
 
 
+def sum_scores(rows: pd.DataFrame) -> np.ndarray:
+    """Return the sum of the scores, and of the interactions if there are any, of successful rows, (rows,) float64."""
+    columns = [rows[name] for name in ("scores", "interactions") if name in rows]
+    sums = [[0.0 if np.ndim(row) == 0 else np.sum(row, dtype=float) for row in column] for column in columns]
+    return np.sum(sums, axis=0)
+
+
 def count_top(share: float, d: int) -> int:
     """Return how many of d features a share of them is, rounded up, at least 1; 0.14 of 50 are 7, for all digits."""
     return max(1, math.ceil(round(share * d, 9)))

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from shapeline import scores
 from shapeline.datasets import sources
 from shapeline.errors import ShapelineError, rename_place
 
 
 def measure_efficiency(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return |Σφ - (v(N) - v(∅))| per instance, in units of the value: 0 for an efficient method."""
-    total = np.array([np.sum(scores, dtype=float) for scores in rows["scores"]])  # rows may differ in length
-    return _stack(rows, {"gap": np.abs(total - (rows["value_full"] - rows["value_empty"]))})
+    """Return |Σφ - (v(N) - v(∅))| per instance, Σφ with pairs, in units of the value: 0 for an efficient method."""
+    return _stack(rows, {"gap": np.abs(scores.sum_scores(rows) - (rows["value_full"] - rows["value_empty"]))})
 
 
 def measure_cost(rows: pd.DataFrame) -> pd.DataFrame:

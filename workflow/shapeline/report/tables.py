@@ -11,7 +11,7 @@ from shapeline.games.features import Features
 from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
 from shapeline.report.formatting import format_evaluations, format_lists, interval, merge_values, number, plain, share
-from shapeline.scores import count_top
+from shapeline.scores import count_top, sum_scores
 from shapeline.statistics import paired
 from shapeline.statistics.bounds import intervals
 from shapeline.versions import find_differences
@@ -50,13 +50,11 @@ def _describe_health(results: experiment.Results, entry: str, frame: pd.DataFram
     values = [np.concatenate(values)] if len({row.shape for row in values}) == 1 else values
     flagged, failed = experiment.count_warnings_and_failures(frame)
     total = (fine["value_full"] - fine["value_empty"]).to_numpy()
-    interactions = fine["interactions"] if "interactions" in fine else [None] * len(fine)
-    of_pairs = [0.0 if pairs is None else np.sum(pairs, dtype=float) for pairs in interactions]
-    sums = np.array([row_sum for rows in values for row_sum in rows.sum(1)]) + of_pairs
-    gap = float(np.median(np.abs(sums - total))) if len(fine) else math.nan
+    gap = float(np.median(np.abs(sum_scores(fine) - total))) if len(fine) else math.nan
+    has_pairs = "interactions" in fine and fine["interactions"].notna().any()  # those of prompts are not stored
     settings = results.entries[entry]
     method = METHODS[settings["method"]]
-    promised = len(fine) and (bool(method.pairs) or method.is_efficient(settings.get("parameters", {})))
+    promised = len(fine) and (has_pairs or method.is_efficient(settings.get("parameters", {})))
     broken = promised and gap > 1e-4 * np.median(np.abs(total)) + 1e-6
     return {
         "method": entry,
