@@ -461,6 +461,13 @@ BAYES = GaussianNB()
 ONE = masks_of(2)
 
 
+class Unsure(GaussianNB):
+    """A classifier whose probabilities are missing."""
+
+    def predict_proba(self, X):
+        return np.full((len(X), 3), np.nan)
+
+
 class Outside:
     """A model that scikit-learn does not know, with the probabilities of a model that it knows."""
 
@@ -601,6 +608,19 @@ def test_a_pipeline_of_columns_is_valued():
             "the index of values is that of masks",
         ),
         (lambda: games.StoredGame.read(None), "None is not a game of shapiq"),
+        (
+            lambda: games.DataValuation(LinearSVC(), X, y, X, y, scoring="neg_log_loss")([[True] * 150]),
+            "predict_proba.; give an estimator and a scorer that take these data",
+        ),
+        (
+            lambda: games.DataValuation(BAYES, X, y, X, y, scoring=lambda *_: np.nan),
+            "scorer '<lambda>' gives nan; give",
+        ),
+        (
+            lambda: games.EnsembleSelection([BAYES.fit(X, y)], X[:99], y[:99], scoring="neg_log_loss")([[True]]),
+            "EnsembleSelection: ValueError: y_true and y_prob contain",
+        ),
+        (lambda: games.EnsembleSelection([Unsure().fit(X, y)], X, y), "an Unsure predicts nan; give fitted models"),
         (lambda: games.StoredGame(np.ones((2, 2), bool), [1, 2]), "a coalition occurs twice"),
     ],
 )
@@ -636,3 +656,9 @@ def test_the_page_shows_the_example(root):
     assert shown.splitlines()[:-1] == example.splitlines()[:-1]
     code = [line for line in example.splitlines() if line and not line.startswith(("from", "import"))]
     assert len(example.replace("\n\n", "\n").strip().splitlines()) <= 15 and len(code) < 10
+
+
+def test_a_json_file_without_coalitions_is_one_line(tmp_path):
+    (tmp_path / "game.json").write_text('{"metadata": {"n_players": 2}, "data": [1, 2]}')
+    with pytest.raises(ShapelineError, match="is not a game of shapiq"):
+        games.StoredGame.read(tmp_path / "game.json")

@@ -51,7 +51,15 @@ class _Retraining:
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
         """Return the scores (K,) or (K, n_scores) of coalitions (K, n_players)."""
-        return np.array([self._value(mask) if mask.any() else self.empty for mask in np.asarray(masks, bool)])
+        return np.array([self._score(mask) if mask.any() else self.empty for mask in np.asarray(masks, bool)])
+
+    def _score(self, mask: np.ndarray) -> np.ndarray | float:
+        try:
+            return self._value(mask)
+        except ShapelineError:
+            raise
+        except Exception as error:  # whatever an estimator or a scorer raises
+            raise build_failure(self.where, error, "give an estimator and a scorer that take these data") from error
 
     def _train(self, X: object, y: object) -> object:
         """Return the trained estimator; for one class a constant, since many classifiers refuse one class."""
@@ -312,9 +320,11 @@ class EnsembleSelection:
         values = []
         for mask in np.asarray(masks, bool):
             mean = self._average(self.predictions[mask].mean(axis=0)) if mask.any() else None
-            values.append(
-                self.empty if mean is None else compute_scores(self.scorers, mean, self.predictions[0], self.y)
-            )
+            try:
+                scores = self.empty if mean is None else compute_scores(self.scorers, mean, self.predictions[0], self.y)
+            except Exception as error:  # whatever a scorer raises
+                raise build_failure("EnsembleSelection", error, "give a scorer that takes these data") from error
+            values.append(scores)
         return np.array(values)
 
     def _average(self, prediction: np.ndarray) -> object:
@@ -392,7 +402,10 @@ def predict_member(where: str, member: object, X: object) -> np.ndarray:
         X = np.asarray(X)  # the trees of a forest fitted on a data frame have no names
     try:
         outputs = member.predict_proba(X) if hasattr(member, "predict_proba") else member.predict(X)
-        return np.asarray(outputs) if hasattr(member, "predict_proba") else drop_column(np.asarray(outputs, float))
+        outputs = np.asarray(outputs) if hasattr(member, "predict_proba") else drop_column(np.asarray(outputs, float))
+        if np.isfinite(outputs).all():  # the largest of probabilities that are NaN would be the first
+            return outputs
+        raise ValueError(f"{name_type(member)} predicts {outputs[~np.isfinite(outputs)][0]}")
     except Exception as error:  # whatever the model raises
         raise build_failure(where, error, "give fitted models, and rows that they take") from error
 

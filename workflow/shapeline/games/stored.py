@@ -70,7 +70,7 @@ class StoredGame:
                 return cls(*_read_json(path))
             with np.load(path, allow_pickle=False) as file:
                 masks, values, n = file["coalitions"], file["values"], int(file["n_players"])
-        except (OSError, ValueError, KeyError, EOFError, TypeError, IndexError, BadZipFile, zlib.error) as error:
+        except (OSError, ValueError, LookupError, EOFError, TypeError, AttributeError, BadZipFile, zlib.error) as error:
             reason = "no arrays" if "allow_pickle" in str(error) else first_line(error)  # numpy advises to unpickle it
             remedy = "give a file of shapiq's Game.save or Game.save_values"
             raise ShapelineError(f"StoredGame: {path} is not a game of shapiq ({reason}); {remedy}") from error

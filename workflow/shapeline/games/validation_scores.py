@@ -46,6 +46,9 @@ def name_outputs(scorers: dict[str, Callable]) -> list[str] | None:
 def compute_scores(scorers: dict[str, Callable], estimator: object, X: object, y: object) -> np.ndarray | float:
     """Return the scores (outputs,) of an estimator, or the only one."""
     scores = [float(scorer(estimator, X, y)) for scorer in scorers.values()]
+    for name, score in zip(scorers, scores, strict=True):
+        if not np.isfinite(score):
+            raise ValueError(f"the scorer '{name}' gives {score}")
     return np.array(scores) if len(scores) > 1 else scores[0]
 
 
