@@ -620,7 +620,7 @@ def test_a_pipeline_of_columns_is_valued():
             lambda: games.EnsembleSelection([BAYES.fit(X, y)], X[:99], y[:99], scoring="neg_log_loss")([[True]]),
             "EnsembleSelection: ValueError: y_true and y_prob contain",
         ),
-        (lambda: games.EnsembleSelection([Unsure().fit(X, y)], X, y), "an Unsure predicts nan; give fitted models"),
+        (lambda: games.EnsembleSelection([Unsure().fit(X, y)], X, y), "Unsure predicts nan; give fitted models"),
         (lambda: games.StoredGame(np.ones((2, 2), bool), [1, 2]), "a coalition occurs twice"),
     ],
 )

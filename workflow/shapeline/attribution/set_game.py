@@ -176,9 +176,8 @@ class Values:
             _, values, failure = _call(self.game, masks[[index]], self.how.retries)
             if failure:
                 continue
-            self._check_outputs(values)
             cached = self._table[[index]]
-            if (np.abs(values - cached) > allow_difference(self._table)).any():
+            if values.shape != cached.shape or (np.abs(values - cached) > allow_difference(self._table)).any():
                 raise ShapelineError(
                     f"{WHERE}: cache: {self.how.cache} holds {cached[0].tolist()} for the coalition "
                     f"{self._name(masks[index])} and the game gives {values[0].tolist()}; name another file, or say by "
