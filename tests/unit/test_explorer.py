@@ -184,3 +184,14 @@ def test_parts_of_a_prompt_are_explored_for_the_answer_and_each_token(tmp_path):
     assert np.allclose(scores, [[1, 2], [1, 0], [0, 2]]) and stored["signs"].startswith("Blue supports the answer")
     assert stored["instances"][0]["names"] == list(found.parts) and "<b>tower" not in page
     assert content(found._repr_html_())["links"] is False
+    assert stored["words"]["feature"] == "part" and stored["words"]["prediction"] == "answer"
+    assert not stored["methods"][0]["intervals"]  # of exact values
+
+
+def test_a_game_has_players_and_outputs_and_no_class():
+    stored = content(shapeline.shapley_values(lambda masks: masks @ [[1.0, 2], [3, 4]], 2)._repr_html_())
+    assert stored["words"] == {
+        **{"instance": "output", "feature": "player"},
+        **{"value of the input": "value of all players", "base value": "value of no players"},
+    }
+    assert all("explained" not in one or not one["explained"] for one in stored["instances"])

@@ -63,6 +63,7 @@ def pages(tiny, tmp_path_factory) -> dict[str, str]:
     images.to_html(folder / "image.html")
     shapeline.explain(lambda rows: rows[:, 0, 0], np.eye(90)[:2, :, None], "occlusion").to_html(folder / "series.html")
     texts.to_html(folder / "text.html")
+    shapeline.shapley_values(lambda masks: masks @ np.arange(1.0, 17.0), 16).to_html(folder / "game.html")
     compared.to_html(folder / "comparison.html")
     both = f"<h1>Notebook</h1>{compared._repr_html_()}{texts._repr_html_()}"
     (folder / "notebook.html").write_text(rendering.page("Notebook", both), encoding="utf-8")
@@ -72,7 +73,7 @@ def pages(tiny, tmp_path_factory) -> dict[str, str]:
     for name, frame in (("numbers", numbers), ("wide", many.rename(columns=lambda place: f"column {place}"))):
         body = f"<h1>Table</h1>{elements.table(frame, name.capitalize()).data}"
         (folder / f"{name}.html").write_text(rendering.page(name, body), encoding="utf-8")
-    own = {name: folder / f"{name}.html" for name in (*PAGES[:5], "numbers", "wide", "series")}
+    own = {name: folder / f"{name}.html" for name in (*PAGES[:5], "numbers", "wide", "series", "game")}
     return {name: file.as_uri() for name, file in own.items()} | {
         name: (tiny.path / f"results/reports/{name}.html").as_uri() for name in PAGES[5:]
     }
@@ -201,6 +202,18 @@ def test_instances_are_found_by_name_class_and_value(visit):
     text = visit("text")
     text.get_by_label("Find an instance by name or text").fill("not great")
     assert facts(text)["instance"] == "1"
+
+
+def test_a_game_has_players_and_no_class(visit):
+    page = visit("game")
+    assert facts(page) == {"output": "value", "value of all players": "136", "value of no players": "0"}
+    panel = page.locator(".explorer-panels").inner_text()
+    assert (
+        page.locator(".explorer-panels th").first.inner_text() == "player"
+        and "other players" in panel
+        and "feature" not in panel
+    )
+    assert page.get_by_role("button", name="All 16 players").count() == 1
 
 
 def test_bars_waterfall_intervals_and_all_features_of_a_table(visit):

@@ -105,6 +105,11 @@ class PromptExplanation(estimates.Estimate):
             return None
         return LEVEL * self.standard_error
 
+    @property
+    def drawn_half_widths(self) -> np.ndarray | None:
+        """Half-widths to draw; None of exact values too."""
+        return None if self.half_widths is None or not self.half_widths.any() else self.half_widths
+
     def top(self, count: int = 3) -> list[str]:
         """Return the parts with the largest scores, the largest first."""
         return [self.parts[index] for index in np.argsort(-self.totals, kind="stable")[:count]]
@@ -127,7 +132,7 @@ class PromptExplanation(estimates.Estimate):
         kind = ("tokens" if self.scores.ndim == 2 else "bars") if kind is None else kind
         if kind not in KINDS:
             raise ShapelineError(f"plot: unknown kind '{kind}'.{nearest(kind, KINDS)}")
-        names, half = [_shorten(part) for part in self.parts], self.half_widths
+        names, half = [_shorten(part) for part in self.parts], self.drawn_half_widths
         if kind == "tokens":
             return drawing.add_png(games.heat_map(names, self.answer_tokens, self._list_token_scores()))
         if kind == "text":

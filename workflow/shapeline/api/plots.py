@@ -1,7 +1,8 @@
 """Plots of an Explanation by their kinds, which are those of shap where shap has one, and its explorer."""
 
 import functools
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,15 @@ from shapeline.api import formatting
 from shapeline.designs.design import check_integer
 from shapeline.errors import ShapelineError, nearest
 from shapeline.games.validation_scores import check_order
-from shapeline.report.explorer import Entry, ExplorerData, Instance, count_shown, explorer_html, to_data_uri
+from shapeline.report.explorer import (
+    PROMPT_WORDS,
+    Entry,
+    ExplorerData,
+    Instance,
+    count_shown,
+    explorer_html,
+    to_data_uri,
+)
 from shapeline.report.figures import explanations as figures
 from shapeline.report.figures import games
 from shapeline.report.figures.score_maps import scale_tones
@@ -31,6 +40,10 @@ MAX_IMAGES, MAX_TEXTS = 8, 20  # in one figure
 MAX_BYTES = 2_000_000  # of the scores in a page
 MAX_INSTANCES = 2_000  # in a page
 # What positive scores support, by the value of a coalition; of other values the class.
+GAME_WORDS = {
+    **{"instance": "output", "feature": "player"},
+    **{"value of the input": "value of all players", "base value": "value of no players"},
+}
 POSITIVE = {"prediction": "a larger prediction", formatting.GAME: "a larger value"}
 
 
@@ -277,14 +290,15 @@ def explore_prompt(explanation, unit: str, fallback: str = "", links: bool = Tru
         columns += list(explanation.tokens.T)
         names += [f"token {place}: {token}" for place, token in enumerate(explanation.answer_tokens, 1)]
     listed = [_describe_answer("answer", explanation), *(Instance(name, names=explanation.parts) for name in names[1:])]
-    half = explanation.half_widths
+    half = explanation.drawn_half_widths
     entry = Entry(
         name=explanation.method,
         scores=columns,
         half=None if half is None else [half, *[None] * (len(names) - 1)],
         note=f"{explanation.evaluations:,} evaluations",
     )
-    return _explore_answers(listed, [entry], unit, (), fallback, links)
+    words = PROMPT_WORDS | {"instance": "scores of"}
+    return _explore_answers(listed, [entry], fallback, unit=unit, links=links, words=words)
 
 
 def explore_prompts(found: Mapping, recommended: str | None, unit: str, unitless: Container[str], fallback: str) -> str:
@@ -295,13 +309,15 @@ def explore_prompts(found: Mapping, recommended: str | None, unit: str, unitless
         Entry(
             name=name,
             scores=[one.totals for one in each],
-            half=[one.half_widths for one in each] if any(one.half_widths is not None for one in each) else None,
+            half=halves if any(one is not None for one in halves) else None,
             note=f"{sum(one.evaluations for one in each) / len(each):,.6g} evaluations per prompt",
             unit="no unit" if each[0].method in unitless else "",
         )
         for name, each in found.items()
+        for halves in [[one.drawn_half_widths for one in each]]
     ]
-    return _explore_answers(listed, entries, unit, [recommended] if recommended else (), fallback, True)
+    chosen = [recommended] if recommended else ()
+    return _explore_answers(listed, entries, fallback, unit=unit, recommended=chosen, noun="prompts")
 
 
 def _describe_answer(name: str, explanation) -> Instance:
@@ -309,9 +325,9 @@ def _describe_answer(name: str, explanation) -> Instance:
     return Instance(name, names=explanation.parts, prediction=explanation.answer, **ends)
 
 
-def _explore_answers(listed: list, entries: list, unit: str, recommended: Sequence[str], fallback: str, links: bool):
+def _explore_answers(listed: list, entries: list, fallback: str, **about: Any) -> str:
     shown = max(1, count_shown(entries, MAX_BYTES))
-    about = {"explained": "the answer", "unit": unit, "recommended": recommended, "n_shown": shown, "links": links}
+    about = {"explained": "the answer", "n_shown": shown, "words": PROMPT_WORDS, **about}
     return explorer_html(ExplorerData("text", listed, entries, **about), fallback)
 
 
@@ -336,6 +352,7 @@ def _collect_data(found: Mapping, recommended: str | None, links: bool) -> Explo
         n_shown=max(1, count_shown(entries, MAX_BYTES)),
         links=links,
         noun="explanations" if _has_several(first) else "",
+        words=GAME_WORDS if about.value == formatting.GAME else {},
     )
 
 
@@ -369,6 +386,7 @@ def _list_instances(first, kind: str, shared: bool) -> list[Instance]:
             content["image"] = to_data_uri(_scale_image(images[place]))
             content |= {} if shared else {"cells": about.features[place].cells[0]}
         facts = {"prediction": number(full, 4, whole=False)} if about.value == "prediction" else {"explained": target}
+        facts = {} if about.value == formatting.GAME else facts
         listed.append(Instance(id=name, base=float(first.value_empty[place]), full=full, **facts, **content))
     return listed
 

@@ -50,6 +50,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
     const data = JSON.parse(root.querySelector("script.explorer-data").textContent);
     const key = number ? String(number + 1) : "";
     const names = data.methods.map((method) => method.name);
+    const say = (word) => data.words[word] ?? word;
     const state = { instance: 0, methods: [...data.chosen], chart: "bars", intervals: true, shared: true, all: false };
     const live = element("div", { class: "explorer-live" });
     const can = { chart: data.kind === "table", intervals: data.methods.some((method) => method.intervals) };
@@ -91,7 +92,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
 
     function title(one) {
       const of = one.prediction || one.explained, known = !of || one.id.endsWith(`, ${of}`);
-      return `instance ${one.id}` + (known ? "" : `: ${of}`) + (one.wrong ? " (wrong)" : "");
+      return `${say("instance")} ${one.id}` + (known ? "" : `: ${of}`) + (one.wrong ? " (wrong)" : "");
     }
 
     /* What is searched of an instance; a typed minus sign finds a printed one. */
@@ -191,7 +192,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
         ["explained class", one.explained], ["value of the input", one.full === null ? null : format(one.full)],
         ["base value", one.base === null ? null : format(one.base)]];
       return rows.filter((row) => row[1] !== null && row[1] !== undefined && row[1] !== "").map(([name, text]) =>
-        element("div", {}, element("dt", {}, name), element("dd", {},
+        element("div", {}, element("dt", {}, say(name)), element("dd", {},
           name === truth && one.wrong ? `${text} (the prediction is wrong)` : text)));
     }
 
@@ -269,7 +270,7 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
       const short = order.length <= ROWS + 1;  // a last single feature takes no more room than its sum
       const shownRows = state.all || short ? order : order.slice(0, ROWS), rest = order.slice(shownRows.length);
       const values = one.values && !method.features ? one.values : null;
-      const head = element("tr", {}, element("th", { scope: "col" }, "feature"), element("td"), element("th", { scope: "col",
+      const head = element("tr", {}, element("th", { scope: "col" }, say("feature")), element("td"), element("th", { scope: "col",
         class: "explorer-number" }, "score"));
       const sum = rest.reduce((total, place) => total + (method.scores[place] || 0), 0);
       const waterfall = state.chart === "waterfall" && can.chart && !method.features;
@@ -287,11 +288,11 @@ selects that method; the explorer sends `shapeline:methods` with the list of the
         element("td", { class: "explorer-number" }, ...score.split(/ (?=±)/).map((text) => element("span", {}, `${text} `))));
       const body = shownRows.map((place) => row(nameOf(one, method, place), place, said(method, place),
         method.half && method.half[place]));
-      if (rest.length) body.push(row(`${rest.length} other features`, -1, format(sum, true), null));
+      if (rest.length) body.push(row(`${rest.length} other ${say("feature")}s`, -1, format(sum, true), null));
       const made = element("div", { class: "explorer-wide", tabindex: "0", role: "region", "aria-label": `Scores by ${method.name}` },
         element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
       return short ? made : element("div", {}, made, element("button", { type: "button",
-        onclick: () => { state.all = !state.all; draw(); } }, state.all ? "Fewer features" : `All ${order.length} features`));
+        onclick: () => { state.all = !state.all; draw(); } }, state.all ? `Fewer ${say("feature")}s` : `All ${order.length} ${say("feature")}s`));
     }
 
     function bar([from, to], half, [low, high], ends) {

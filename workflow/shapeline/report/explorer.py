@@ -9,7 +9,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +20,10 @@ from shapeline.report import colours
 from shapeline.report.rendering import read_packaged
 
 KINDS = ("table", "image", "text")
+PROMPT_WORDS = {
+    **{"instance": "prompt", "feature": "part", "prediction": "answer"},
+    **{"value of the input": "value with all parts", "base value": "value without parts"},
+}
 MAX_DIGITS = 4  # significant digits of a number
 MIN_PACKED = 256  # scores from which an explanation is stored as 16-bit integers
 MAX_SUMMARY = 5  # scores of an instance with only a summary
@@ -71,7 +75,8 @@ class ExplorerData:
     positive scores support. unit: of the scores. recommended: the methods shown initially; by default the first two.
     n_shown: the instances that have the scores of all methods; the others have the largest scores of the first
     recommended method. links: whether the address of the page names the instance and the methods shown. noun: what
-    "3 of 12" counts, where that is not instances. note: a sentence on the instances or the unit.
+    "3 of 12" counts, where that is not instances. words: in place of "instance", "feature" and titles of facts. note: a
+    sentence on the instances or the unit.
     """
 
     kind: str
@@ -85,6 +90,7 @@ class ExplorerData:
     n_shown: int | None = None
     links: bool = True
     noun: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
 
 
@@ -169,6 +175,7 @@ def _collect_content(data: ExplorerData) -> dict:
         "unit": data.unit,
         "links": data.links,
         "noun": data.noun,
+        "words": dict(data.words),
         "note": data.note,
         "chosen": sorted(chosen),
         "methods": [

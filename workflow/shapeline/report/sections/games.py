@@ -15,7 +15,7 @@ from shapeline.methods.registry import METHODS
 from shapeline.report import experiment
 from shapeline.report.elements import FOLD, HTML, assign_styles, figure, fold, heading, join_parts, note, shorten, table
 from shapeline.report.experiment import Results, drop_failures, scalars
-from shapeline.report.explorer import ExplorerData, Instance, count_shown, explorer_html
+from shapeline.report.explorer import PROMPT_WORDS, ExplorerData, Instance, count_shown, explorer_html
 from shapeline.report.figures import explanations, games
 from shapeline.report.figures.score_maps import LEVEL
 from shapeline.report.formatting import explain_unit, format_count, join_names, number, share
@@ -350,7 +350,7 @@ def _build_explorer(results: Results, leading: str) -> HTML:
     ]
     shown = max(1, count_shown(entries, images.MAX_BYTES))
     about = {"explained": "the answer", "unit": results.value_unit, "recommended": [leading], "n_shown": shown}
-    about |= {"noun": "prompts", "note": explain_unit(results.value_unit)}
+    about |= {"noun": "prompts", "words": PROMPT_WORDS, "note": explain_unit(results.value_unit)}
     return join_parts(heading("All prompts"), HTML(explorer_html(ExplorerData("text", listed, entries, **about))))
 
 
