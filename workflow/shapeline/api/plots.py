@@ -309,12 +309,11 @@ def explore_prompts(found: Mapping, recommended: str | None, unit: str, unitless
         Entry(
             name=name,
             scores=[one.totals for one in each],
-            half=halves if any(one is not None for one in halves) else None,
+            half=[one.half_widths for one in each] if any(one.drawn_half_widths is not None for one in each) else None,
             note=f"{sum(one.evaluations for one in each) / len(each):,.6g} evaluations per prompt",
             unit="no unit" if each[0].method in unitless else "",
         )
         for name, each in found.items()
-        for halves in [[one.drawn_half_widths for one in each]]
     ]
     chosen = [recommended] if recommended else ()
     return _explore_answers(listed, entries, fallback, unit=unit, recommended=chosen, noun="prompts")
