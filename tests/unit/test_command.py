@@ -470,6 +470,9 @@ def test_the_command_that_is_run_is_printed(root, tmp_path, monkeypatch, capsys)
             command.main([action, "--keep-going"])
         said = capsys.readouterr().err
         assert "unrecognized arguments: --keep-going" in said and ("shapeline run -- --keep-going" in said) is hint
+    with pytest.raises(SystemExit):  # an option of Snakemake, and no short form of --configfile
+        command.main(["run", "--config", "seed=3"])
+    assert "unrecognized arguments: --config; give options of Snakemake after --" in capsys.readouterr().err
 
 
 def test_outside_a_clone_the_installed_workflow_runs_where_one_is(root, tmp_path, monkeypatch, capsys):

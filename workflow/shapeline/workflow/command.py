@@ -130,7 +130,10 @@ def _build_parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(dest="action", required=True)
 
     def add(action: str, execute: Callable, text: str) -> argparse.ArgumentParser:
-        added = actions.add_parser(action, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        described = f"{text[0].upper()}{text[1:]}."
+        added = actions.add_parser(
+            action, help=text, description=described, allow_abbrev=False
+        )  # --config is Snakemake's
         added.set_defaults(execute=execute)
         return added
 
