@@ -177,7 +177,9 @@ def test_a_dry_run_lists_by_rule_and_method(shown):
     begin(shown, 4, "render_index", output=["results/reports/index.html"], wildcards={})
     begin(shown, 5, "measure_accuracy", wildcards={})
     begin(shown, 6, "all", output=[], wildcards={})
-    shown.event(None, "Reasons:\n    (check individual jobs above for details)\n    x")
+    shown.event(
+        None, "Reasons:\n    (check individual jobs above for details)\n    params have changed since last execution:"
+    )
     shown.event(None, "This was a dry-run (flag -n).")
     assert shown.lines() == [
         "attribute (4)",
@@ -193,9 +195,18 @@ def test_a_dry_run_lists_by_rule_and_method(shown):
         "measure_accuracy (1)",
         "Reasons:",
         "    (`-p` shows them per job)",
-        "    x",
+        "    settings or package code have changed since last execution:",
         "This was a dry-run (flag -n).",
     ]
+
+
+def test_one_line_says_why_results_are_computed_again(shown):
+    begin_run(shown, attribute=3)
+    begin(shown, 1, "attribute", reason="Missing output files: x")
+    for number in (2, 3):
+        begin(shown, number, "attribute", reason="Params have changed since last execution: before: 1; now: 2")
+    told = "re-computed, because settings or package code have changed: attribute digits exact, ..."
+    assert shown.lines()[1:] == [told]
 
 
 @pytest.mark.parametrize("text", ["Report created.", "Unlocked working directory.", "Deleting results/a.parquet"])

@@ -34,6 +34,11 @@ NO_RULE = re.compile(r"No rule to produce (.+?) \(if you use")
 EXIT = re.compile(r"died with <Signals\.(\w+)|exit status (\d+)")
 SUBMISSION = ". sbatch call:"  # after the cause in the Slurm executor's message
 STOPPED = "stopped; the same command resumes"
+CHANGED = re.compile(r"(Params|Code) ha(ve|s) changed since last execution")  # params hold a digest of the code
+SHORTER = {
+    "(check individual jobs above for details)": "(`-p` shows them per job)",
+    "params have changed": "settings or package code have changed",
+}
 FAILED = "Exiting because a job execution failed"
 
 
@@ -62,7 +67,7 @@ class LogHandler(LogHandlerBase):
         self.exits: dict[int, str] = {}  # how a job's process ended, by the thread that waited for it
         self.done = self.total = self.slots = 0
         self.reported = 0.0
-        self.stopping = False
+        self.stopping = self.is_rerun = False
         self.closed = threading.Event()
         if not self.as_snakemake:
             os.environ[ERRORS_ARE_REPORTED] = "1"  # for the jobs, which else print their errors themselves
@@ -118,6 +123,9 @@ class LogHandler(LogHandlerBase):
             return
         shard = describe_shard(record.wildcards)
         name = " ".join(filter(None, [record.rule_name, describe_wildcards(record.wildcards), shard]))
+        if CHANGED.search(str(getattr(record, "reason", ""))) and not self.is_rerun:
+            self.is_rerun = True
+            self.write_line(f"re-computed, because settings or package code have changed: {name}, ...")
         job = RunningJob(record.rule_name, name, [*record.output], [*record.log], time.monotonic())
         self.running[record.jobid] = job
         self.slots = max(self.slots, len(self.running))
@@ -192,7 +200,9 @@ class LogHandler(LogHandlerBase):
             self.write_line(text)
         elif text.startswith(SHOWN):
             self.write_listed()
-            self.write_line(text.replace("(check individual jobs above for details)", "(`-p` shows them per job)"))
+            for words, shorter in SHORTER.items():
+                text = text.replace(words, shorter)
+            self.write_line(text)
 
     def list_job(self, record) -> None:
         """Note a job of a dry run under its rule and experiment."""
