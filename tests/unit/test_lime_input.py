@@ -54,6 +54,13 @@ def test_samples_depend_on_instance_and_seed():
     assert (other[0] != few[0]).any() and (other[1] == few[1]).all()
 
 
+def test_a_constant_model_has_scores_of_exactly_0():
+    """Rounding errors of 1e-16 had an order, by which metrics masked features, and a max-sensitivity of 1.2."""
+    constant = Classifier("function", "constant", lambda rows: np.full(len(rows), 0.7), 1, task="regression")
+    played = Game(constant, Reference(ROWS), COLUMNS, "prediction")
+    assert not lime_input(played, X, np.zeros(2, int), (4, 7), 0, 8)[0].any()
+
+
 def test_an_input_at_the_reference_has_scores():
     assert np.isfinite(explained(rows=X[:1])[0]).all()
 

@@ -207,5 +207,5 @@ def lime_input(
     for row, masks in enumerate(drawn):
         total = apart[row].sum() or 1.0
         weights = np.exp(-(~masks @ apart[row]) / total / sigma**2)
-        scores[row] = ridge_readout(masks, weights, ridge) @ values[row]
+        scores[row] = ridge_readout(masks, weights, ridge) @ (values[row] - values[row, 0])  # exactly 0 of a constant
     return scores, np.array([len(masks) for masks in drawn])
