@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,15 @@ from shapeline.models.adapters import find_classes, list_transformers
 from shapeline.models.pipeline_file import Pipeline
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from shapeline.datasets.loading import Dataset
 
 ALTERNATIVES = "use gp_shapley or kernel_shap"
-MAX_CELLS = 1 << 22  # instances times reference rows times conditions of a tree in memory at a time
+MAX_CELLS = 1 << 20  # rows times nodes of a tree in memory at a time
+MAX_PAIRS = 1 << 18  # instances times reference rows times leaves, which fit in the processor's cache
 MIXED_ROWS = 512  # masked rows by which a mixture of columns is found
+NOBODY = -2  # no player yet; -1 has the inputs that no column changes
 EFFICIENCY_TOLERANCE = 1e-4  # relative to the values, because functions are evaluated in single precision
 
 
@@ -221,19 +226,6 @@ def refuse_categories(model: Any) -> Exception:
 READERS: dict[str, Reader] = {"get_booster": _xgboost, "booster_": _lightgbm, "get_cat_feature_indices": _catboost}
 
 
-@dataclass(frozen=True, eq=False)
-class Paths:
-    """Conditions on the paths to leaves; a slot is those of one player on one path; slots of a leaf are adjacent."""
-
-    node: np.ndarray
-    is_left: np.ndarray
-    slots: np.ndarray
-    leaves: np.ndarray
-    player: np.ndarray
-    leaf: np.ndarray
-    value: np.ndarray
-
-
 def tree_shap(
     game: Game, inputs: np.ndarray, targets: np.ndarray, dataset: "Dataset | None" = None
 ) -> tuple[np.ndarray, int]:
@@ -261,64 +253,88 @@ def compute_shapley(
     tree: Tree, inputs: np.ndarray, baseline: np.ndarray, owners: np.ndarray, d: int, outputs: np.ndarray
 ) -> np.ndarray:
     """Return Shapley values (n, d) of rows (n, k) with baseline rows (M, k); owners (k,): features, or -1."""
-    from scipy.sparse import csr_array
-
-    paths, n = list_paths(tree, owners), len(inputs)
-    if not len(paths.node):  # a single leaf
-        return np.zeros((n, d))
-    by_input, by_baseline = (_match_conditions(tree, paths, rows) for rows in (inputs, baseline))
-    value = paths.value[:, outputs].T
-    constant = paths.player < 0
-    slots = np.flatnonzero(~constant)
-    sum_slots = csr_array((np.ones(len(slots)), (slots, paths.player[slots])), shape=(len(constant), d))
-    present_weight, absent_weight = _compute_leaf_weights(np.diff(np.append(paths.leaves, len(constant))).max())
-    scores, step = np.zeros((n, d)), max(1, MAX_CELLS // (n * len(constant)))
+    scores = np.zeros((len(inputs), d))
+    if tree.left[0] < 0:  # a single leaf
+        return scores
+    value = tree.value[tree.left < 0]
+    step = max(1, MAX_CELLS // len(tree.left))
     for start in range(0, len(baseline), step):
-        by_reference = by_baseline[None, start : start + step] | constant
-        by_x = by_input[:, None] | np.zeros_like(by_reference)
-        present, absent = by_x & ~by_reference, by_reference & ~by_x & ~constant
-        reachable = ~np.logical_or.reduceat(~by_x & (~by_reference | constant), paths.leaves, axis=2)
-        a, b = (np.add.reduceat(side, paths.leaves, axis=2, dtype=np.int32) for side in (present, absent))
-        gain, loss = (value[:, None] * reachable * weight[a, b] for weight in (present_weight, absent_weight))
-        contributions = present * gain[..., paths.leaf] - absent * loss[..., paths.leaf]
-        scores += (sum_slots.T @ contributions.sum(axis=1).T).T
+        players, by_baseline = find_misses(tree, owners, baseline[start : start + step])
+        for first in range(0, len(inputs), step):
+            part = slice(first, first + step)
+            by_input = find_misses(tree, owners, inputs[part])[1]
+            scores[part] += _sum_leaves(players, by_input, by_baseline, value[:, outputs[part]].T, d)
     return scores / len(baseline)
 
 
-def list_paths(tree: Tree, owners: np.ndarray) -> Paths:
-    """Return the conditions of a tree's leaves, sorted by leaf and player."""
-    inner = np.flatnonzero(tree.left >= 0)
-    parent, is_left = np.full(len(tree.left), -1), np.zeros(len(tree.left), bool)
-    parent[tree.left[inner]], parent[tree.right[inner]], is_left[tree.left[inner]] = inner, inner, True
-    leaves = np.flatnonzero(tree.left < 0)
-    steps, current = [], leaves
-    while (above := parent[current]).max() >= 0:
-        climbing = np.flatnonzero(above >= 0)
-        steps.append(np.stack([climbing, above[climbing], is_left[current[climbing]]]))
-        current = np.where(above >= 0, above, current)
-    leaf, node, left = np.concatenate(steps, axis=1) if steps else np.zeros((3, 0), int)
-    player = owners[tree.feature[node]]
-    order = np.lexsort([player, leaf])
-    leaf, node, left, player = leaf[order], node[order], left[order].astype(bool), player[order]
-    is_first = np.ones(len(leaf), bool)
-    is_first[1:] = (leaf[1:] != leaf[:-1]) | (player[1:] != player[:-1])
-    slots = np.flatnonzero(is_first)
-    return Paths(
-        node,
-        left,
-        slots,
-        np.searchsorted(leaf[slots], np.arange(len(leaves))),
-        player[slots],
-        leaf[slots],
-        tree.value[leaves],
-    )
+def find_misses(tree: Tree, owners: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the players on the path to each leaf, (leaves, p), and those of which a row (n, k) satisfies not all
+    conditions, as bits of integers (words, leaves, n)."""
+    cells = rows.T[np.maximum(tree.feature, 0)]
+    left = np.where(np.isnan(cells), tree.missing_left[:, None], cells <= tree.threshold[:, None])
+    owner, levels = owners[tree.feature], _list_levels(tree)
+    most = min(len(levels), len(np.unique(owner[tree.left >= 0])))
+    kind = np.min_scalar_type(2 ** min(most, 64) - 1)
+    players, number = np.full((len(owner), most), NOBODY, np.int32), np.zeros(len(owner), int)
+    misses = np.zeros((-(-most // 64), len(owner), len(rows)), kind)
+    for nodes in levels:
+        known = players[nodes] == owner[nodes, None]
+        place = np.where(known.any(axis=1), known.argmax(axis=1), number[nodes])
+        bit = np.left_shift(kind.type(1), (place % 64).astype(kind))[:, None]
+        for child, fails in ((tree.left[nodes], ~left[nodes]), (tree.right[nodes], left[nodes])):
+            players[child], misses[:, child] = players[nodes], misses[:, nodes]
+            players[child, place], number[child] = owner[nodes], np.maximum(number[nodes], place + 1)
+            misses[place // 64, child] |= bit * fails
+    return players[tree.left < 0], misses[:, tree.left < 0]
 
 
-def _match_conditions(tree: Tree, paths: Paths, rows: np.ndarray) -> np.ndarray:
-    """Return whether rows (n, k) satisfy all conditions of each slot, (n, slots)."""
-    cells = rows[:, np.maximum(tree.feature, 0)]
-    left = np.where(np.isnan(cells), tree.missing_left, cells <= tree.threshold)
-    return np.logical_and.reduceat(left[:, paths.node] == paths.is_left, paths.slots, axis=1)
+def _list_levels(tree: Tree) -> list[np.ndarray]:
+    """Return the inner nodes of each level, the root's first."""
+    levels, level = [], np.array([0])
+    while len(inner := level[tree.left[level] >= 0]):
+        levels.append(inner)
+        level = np.concatenate([tree.left[inner], tree.right[inner]])
+    return levels
+
+
+def _sum_leaves(
+    players: np.ndarray, by_input: np.ndarray, by_baseline: np.ndarray, value: np.ndarray, d: int
+) -> np.ndarray:
+    """Return Shapley values (n, d) of the games of leaves, summed over leaves and baseline rows; value: (n, leaves).
+
+    A leaf is reachable if no player misses it in both rows; a and b then are those that one of the rows misses.
+    """
+    from scipy.sparse import csr_array
+
+    (n, leaves), (_, _, m) = value.shape, by_baseline.shape
+    present_weight, absent_weight = _compute_leaf_weights(players.shape[1])
+    a, b = (np.bitwise_count(side).sum(axis=0, dtype=int) for side in (by_baseline, by_input.swapaxes(1, 2)))
+    of_present = _list_missed(players, by_baseline, d)
+    scores, losses, each = np.zeros((n, d + 1)), np.zeros((n, leaves)), max(1, MAX_PAIRS // (leaves * m))
+    for start in range(0, n, each):
+        part = slice(start, start + each)
+        sides = zip(by_input.swapaxes(1, 2)[:, part, :, None], by_baseline, strict=True)
+        cells = np.flatnonzero(reduce(np.logical_and, ((x & reference) == 0 for x, reference in sides)))
+        pair, column = cells // m, cells % (leaves * m)
+        numbers = a.ravel()[column], b[part].ravel()[pair]
+        gains = present_weight[numbers] * value[part].ravel()[pair]
+        ends = np.searchsorted(cells, np.arange(len(b[part]) + 1) * leaves * m)
+        scores[part] = (csr_array((gains, column, ends), (len(ends) - 1, leaves * m)) @ of_present).toarray()
+        losses[part] = np.bincount(pair, absent_weight[numbers], b[part].size).reshape(-1, leaves)
+    losses = (losses * value).T
+    lost = csr_array((losses.ravel(), np.tile(np.arange(n), leaves), np.arange(losses.size + 1)), (losses.size, n))
+    return (scores - (lost.T @ _list_missed(players, by_input * (losses != 0), d)).toarray())[:, :d]
+
+
+def _list_missed(players: np.ndarray, misses: np.ndarray, d: int) -> "csr_array":
+    """Return which players the bits of `find_misses` are, (leaves * n, d + 1), constant inputs in the last column."""
+    from scipy.sparse import csr_array
+
+    packed = np.ascontiguousarray(np.moveaxis(misses, 0, 2)).view(np.uint8)
+    bits = np.unpackbits(packed, axis=2, count=players.shape[1], bitorder="little").view(bool)
+    missed = np.extract(bits, np.broadcast_to((players % (d + 1))[:, None], bits.shape))
+    ends = np.append(0, np.bitwise_count(misses).sum(axis=0, dtype=np.int32).cumsum())
+    return csr_array((np.ones(len(missed)), missed, ends), (len(ends) - 1, d + 1))
 
 
 def _compute_leaf_weights(largest: int) -> tuple[np.ndarray, np.ndarray]:
