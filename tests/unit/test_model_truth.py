@@ -1,6 +1,7 @@
 """Shapley values that are read from a model, against all coalitions of the same value and reference."""
 
 import importlib.util
+import math
 
 import numpy as np
 import pandas as pd
@@ -218,3 +219,65 @@ def test_a_tree_by_hand():
     found = tree_shap.compute_shapley(by_hand, given, absent, np.arange(2), 2, np.zeros(2, int))
     # v: none 30, x1 alone 30, x0 alone 20, both 10.
     np.testing.assert_allclose(found, [[-15.0, -5.0], [0.0, 0.0]], atol=1e-12)
+
+
+def grow_chain(length):
+    """Return a tree that splits each of the features once, with one leaf beside each split."""
+    inner, leaves = np.arange(length), np.full(length + 1, -1)
+    sides = [np.append(inner[1:], 2 * length), length + inner]
+    swapped = RNG.random(length) < 0.5
+    left, right = (np.append(np.where(swapped, *order), leaves) for order in (sides, sides[::-1]))
+    feature, threshold = np.append(inner, leaves), np.zeros(2 * length + 1)
+    missing_left = RNG.random(2 * length + 1) < 0.5
+    return tree_shap.Tree(left, right, feature, threshold, missing_left, RNG.normal(size=(2 * length + 1, 2)))
+
+
+def explain_leaf_by_leaf(tree, given, absent, owners, d, outputs):
+    """Shapley values of each leaf's game: a players must be present and b absent."""
+    scores, ways = np.zeros((len(given), d)), [(0, [])]
+    for node, path in ways:
+        if tree.left[node] >= 0:
+            ways += [
+                (child, [*path, (node, child == tree.left[node])]) for child in (tree.left[node], tree.right[node])
+            ]
+            continue
+        for i, x in enumerate(given):
+            for row in absent:
+                misses = [set(), set()]
+                for step, is_left in path:
+                    for side, cells in zip(misses, (x, row), strict=True):
+                        cell = cells[tree.feature[step]]
+                        goes_left = tree.missing_left[step] if np.isnan(cell) else cell <= tree.threshold[step]
+                        side |= {owners[tree.feature[step]]} if goes_left != is_left else set()
+                b, a = misses[0], misses[1] - {-1}
+                if -1 not in b and not a & b and a | b:
+                    once = tree.value[node, outputs[i]] / len(absent) / math.comb(len(a) + len(b), len(a))
+                    scores[i, list(a)] += once / max(1, len(a))
+                    scores[i, list(b)] -= once / max(1, len(b))
+    return scores
+
+
+@pytest.mark.parametrize("length", [3, 70, 140])
+@pytest.mark.parametrize("blocks", [(1 << 20, 2048, 1 << 18), (1, 1, 1)])
+def test_paths_of_any_number_of_players_in_any_blocks(monkeypatch, length, blocks):
+    for name, most in zip(("MAX_CELLS", "MAX_ROWS", "MAX_PAIRS"), blocks, strict=True):
+        monkeypatch.setattr(tree_shap, name, most)
+    tree, outputs = grow_chain(length), RNG.integers(0, 2, 4)
+    towards = np.where(tree.left[:length] == np.append(np.arange(1, length), 2 * length), -1.0, 1.0)
+    rows = np.where(RNG.random((7, length)) < 1 - 2 / length, towards, -towards)
+    rows[RNG.random(rows.shape) < 0.02] = np.nan
+    for owners in (np.arange(length), np.arange(length) // 2, np.where(np.arange(length) == 1, -1, np.arange(length))):
+        asked = tree, rows[:4], rows[4:], owners, length, outputs
+        np.testing.assert_allclose(tree_shap.compute_shapley(*asked), explain_leaf_by_leaf(*asked), atol=1e-12)
+
+
+def test_joined_trees_add_up():
+    trees = [grow_chain(length) for length in (1, 4, 9)]
+    trees.insert(1, tree_shap.Tree(*(np.full(1, -1),) * 3, np.zeros(1), np.zeros(1, bool), np.ones((1, 2))))  # a leaf
+    rows, outputs = RNG.normal(size=(8, 9)), np.zeros(5, int)
+    (joined,) = tree_shap.join_trees(trees)
+    found, *parts = (
+        tree_shap.compute_shapley(tree, rows[:5], rows[5:], np.arange(9), 9, outputs) for tree in (joined, *trees)
+    )
+    np.testing.assert_allclose(found, sum(parts), atol=1e-12)
+    assert not list(tree_shap.join_trees([]))

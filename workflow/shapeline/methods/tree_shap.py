@@ -2,9 +2,9 @@
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cache, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,21 +18,21 @@ from shapeline.models.adapters import find_classes, list_transformers
 from shapeline.models.pipeline_file import Pipeline
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
     from shapeline.datasets.loading import Dataset
 
 ALTERNATIVES = "use gp_shapley or kernel_shap"
 MAX_CELLS = 1 << 20  # rows times nodes of a tree in memory at a time
+MAX_NODES = 4096  # of small trees together
+MAX_ROWS = 2048  # whose patterns are combined
 MAX_PAIRS = 1 << 18  # instances times reference rows times leaves, which fit in the processor's cache
 MIXED_ROWS = 512  # masked rows by which a mixture of columns is found
-NOBODY = -2  # no player yet; -1 has the inputs that no column changes
+NOBODY = -2  # no player yet; -1 has the inputs that are always present
 EFFICIENCY_TOLERANCE = 1e-4  # relative to the values, because functions are evaluated in single precision
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Nodes of a tree, the root first: children (-1 at a leaf), split x[feature] <= threshold, leaf values."""
+    """Nodes of one or more trees: children (-1 at a leaf), split x[feature] <= threshold, leaf values."""
 
     left: np.ndarray
     right: np.ndarray
@@ -244,9 +244,29 @@ def tree_shap(
         inputs, baseline = (part.astype(np.float32) if single else part for part in rows)
         if (mark := getattr(model.last, "missing", None)) is not None:  # XGBoost's mark of missing cells
             inputs, baseline = (np.where(part == mark, np.nan, part) for part in (inputs, baseline))
-        return sum(compute_shapley(tree, inputs, baseline, owners, d, outputs) for tree in read_trees(model.last))
+        trees = join_trees(read_trees(model.last))
+        return sum(compute_shapley(tree, inputs, baseline, owners, d, outputs) for tree in trees)
 
     return compose_shapley("tree_shap", game, inputs, targets, dataset, explain)
+
+
+def join_trees(trees: Iterable[Tree]) -> Iterator[Tree]:
+    """Yield the trees, small ones together as one of several roots, since each computation has a fixed cost."""
+    joined = None
+    for tree in trees:
+        if joined is not None and len(joined.left) + len(tree.left) > MAX_NODES:
+            yield joined
+            joined = None
+        joined = tree if joined is None else _join(joined, tree)
+    if joined is not None:
+        yield joined
+
+
+def _join(first: Tree, second: Tree) -> Tree:
+    """Return the nodes of two trees."""
+    left, right = (np.where(side < 0, -1, side + len(first.left)) for side in (second.left, second.right))
+    second = replace(second, left=left, right=right)
+    return Tree(*(np.concatenate([getattr(tree, part.name) for tree in (first, second)]) for part in fields(Tree)))
 
 
 def compute_shapley(
@@ -254,43 +274,44 @@ def compute_shapley(
 ) -> np.ndarray:
     """Return Shapley values (n, d) of rows (n, k) with baseline rows (M, k); owners (k,): features, or -1."""
     scores = np.zeros((len(inputs), d))
-    if tree.left[0] < 0:  # a single leaf
+    if not (tree.left >= 0).any():
         return scores
-    value = tree.value[tree.left < 0]
-    step = max(1, MAX_CELLS // len(tree.left))
+    value, step = tree.value[tree.left < 0], np.clip(MAX_CELLS // len(tree.left), 1, MAX_ROWS)
     for start in range(0, len(baseline), step):
-        players, by_baseline = find_misses(tree, owners, baseline[start : start + step])
+        players, by_baseline, _ = find_misses(tree, owners, baseline[start : start + step])
         for first in range(0, len(inputs), step):
             part = slice(first, first + step)
-            by_input = find_misses(tree, owners, inputs[part])[1]
-            scores[part] += _sum_leaves(players, by_input, by_baseline, value[:, outputs[part]].T, d)
+            _, by_input, lost = find_misses(tree, owners, inputs[part])
+            scores[part] += _sum_leaves(players, by_input, by_baseline, value[:, outputs[part]] * ~lost, d)
     return scores / len(baseline)
 
 
-def find_misses(tree: Tree, owners: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the players on the path to each leaf, (leaves, p), and those of which a row (n, k) satisfies not all
-    conditions, as bits of integers (words, leaves, n)."""
+def find_misses(tree: Tree, owners: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the players on the path to each leaf, (leaves, p), those whose conditions a row (n, k) misses, as bits of
+    integers (words, leaves, n), and whether inputs that are always present keep it from the leaf, (leaves, n)."""
     cells = rows.T[np.maximum(tree.feature, 0)]
     left = np.where(np.isnan(cells), tree.missing_left[:, None], cells <= tree.threshold[:, None])
     owner, levels = owners[tree.feature], _list_levels(tree)
     most = min(len(levels), len(np.unique(owner[tree.left >= 0])))
     kind = np.min_scalar_type(2 ** min(most, 64) - 1)
     players, number = np.full((len(owner), most), NOBODY, np.int32), np.zeros(len(owner), int)
-    misses = np.zeros((-(-most // 64), len(owner), len(rows)), kind)
+    misses, lost = np.zeros((-(-most // 64), *left.shape), kind), np.zeros(left.shape, bool)
     for nodes in levels:
         known = players[nodes] == owner[nodes, None]
         place = np.where(known.any(axis=1), known.argmax(axis=1), number[nodes])
         bit = np.left_shift(kind.type(1), (place % 64).astype(kind))[:, None]
+        removable = (owner[nodes] >= 0)[:, None]
         for child, fails in ((tree.left[nodes], ~left[nodes]), (tree.right[nodes], left[nodes])):
             players[child], misses[:, child] = players[nodes], misses[:, nodes]
             players[child, place], number[child] = owner[nodes], np.maximum(number[nodes], place + 1)
-            misses[place // 64, child] |= bit * fails
-    return players[tree.left < 0], misses[:, tree.left < 0]
+            lost[child] = lost[nodes] | (fails & ~removable)
+            misses[place // 64, child] |= bit * (fails & removable)
+    return players[tree.left < 0], misses[:, tree.left < 0], lost[tree.left < 0]
 
 
 def _list_levels(tree: Tree) -> list[np.ndarray]:
-    """Return the inner nodes of each level, the root's first."""
-    levels, level = [], np.array([0])
+    """Return the inner nodes of each level, the roots first."""
+    levels, level = [], np.setdiff1d(np.arange(len(tree.left)), [tree.left, tree.right])
     while len(inner := level[tree.left[level] >= 0]):
         levels.append(inner)
         level = np.concatenate([tree.left[inner], tree.right[inner]])
@@ -300,43 +321,66 @@ def _list_levels(tree: Tree) -> list[np.ndarray]:
 def _sum_leaves(
     players: np.ndarray, by_input: np.ndarray, by_baseline: np.ndarray, value: np.ndarray, d: int
 ) -> np.ndarray:
-    """Return Shapley values (n, d) of the games of leaves, summed over leaves and baseline rows; value: (n, leaves).
+    """Return Shapley values (n, d) of the games of leaves, summed over leaves and baseline rows; value: (leaves, n)."""
+    from scipy.sparse import csr_array
 
-    A leaf is reachable if no player misses it in both rows; a and b then are those that one of the rows misses.
+    (inputs, place, _), (references, _, times) = list_patterns(by_input), list_patterns(by_baseline)
+    (leaves, most), numbers = players.shape, (place.max(axis=1) + 1, (times > 0).sum(axis=1))
+    scores, step = np.zeros((d + 1, value.shape[1])), max(1, MAX_PAIRS // (inputs.shape[2] * references.shape[2]))
+    for part in np.split(np.argsort(numbers[0] * numbers[1]), range(step, leaves, step)):
+        u, v = (number[part].max() for number in numbers)
+        found = _combine_patterns(inputs[:, part, :u], references[:, part, :v], times[part, :v], most).swapaxes(1, 2)
+        found = np.take_along_axis(found, place[part, None], axis=2) * value[part, None]
+        owner = players[part].ravel() % (d + 1)  # the last: of inputs that are always present
+        sum_owners = csr_array((np.ones(len(owner)), owner, np.arange(len(owner) + 1)), (len(owner), d + 1)).T
+        scores += sum_owners @ found.reshape(len(owner), -1)
+    return scores[:d].T
+
+
+def list_patterns(misses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the distinct patterns of each leaf in misses (words, leaves, n), (words, leaves, u), the number of that of
+    each row, (leaves, n), and of the rows of each, (leaves, u): 0 for the repetitions of the last that fill up."""
+    order = np.lexsort(misses, axis=-1)
+    ordered = np.take_along_axis(misses, order[None], axis=2)
+    rank = np.zeros(order.shape, int)
+    rank[:, 1:] = (ordered[..., 1:] != ordered[..., :-1]).any(axis=0).cumsum(axis=1)
+    patterns = np.repeat(ordered[..., -1:], rank.max() + 1, axis=2)
+    np.put_along_axis(patterns, rank[None], ordered, axis=2)
+    number = np.empty_like(rank)
+    np.put_along_axis(number, order, rank, axis=1)
+    cells = rank + patterns.shape[2] * np.arange(len(rank))[:, None]
+    return patterns, number, np.bincount(cells.ravel(), minlength=patterns[0].size).reshape(patterns.shape[1:])
+
+
+def _combine_patterns(inputs: np.ndarray, references: np.ndarray, times: np.ndarray, most: int) -> np.ndarray:
+    """Return the Shapley values (leaves, u, most) of each leaf's players for the patterns of inputs (words, leaves, u),
+    summed over those of baseline rows (words, leaves, v), each counted `times` (leaves, v).
+
+    A leaf is reachable if no player misses it in both rows; a and b then are the players that one of the rows misses.
     """
     from scipy.sparse import csr_array
 
-    (n, leaves), (_, _, m) = value.shape, by_baseline.shape
-    present_weight, absent_weight = _compute_leaf_weights(players.shape[1])
-    a, b = (np.bitwise_count(side).sum(axis=0, dtype=int) for side in (by_baseline, by_input.swapaxes(1, 2)))
-    of_present = _list_missed(players, by_baseline, d)
-    scores, losses, each = np.zeros((n, d + 1)), np.zeros((n, leaves)), max(1, MAX_PAIRS // (leaves * m))
-    for start in range(0, n, each):
-        part = slice(start, start + each)
-        sides = zip(by_input.swapaxes(1, 2)[:, part, :, None], by_baseline, strict=True)
-        cells = np.flatnonzero(reduce(np.logical_and, ((x & reference) == 0 for x, reference in sides)))
-        pair, column = cells // m, cells % (leaves * m)
-        numbers = a.ravel()[column], b[part].ravel()[pair]
-        gains = present_weight[numbers] * value[part].ravel()[pair]
-        ends = np.searchsorted(cells, np.arange(len(b[part]) + 1) * leaves * m)
-        scores[part] = (csr_array((gains, column, ends), (len(ends) - 1, leaves * m)) @ of_present).toarray()
-        losses[part] = np.bincount(pair, absent_weight[numbers], b[part].size).reshape(-1, leaves)
-    losses = (losses * value).T
-    lost = csr_array((losses.ravel(), np.tile(np.arange(n), leaves), np.arange(losses.size + 1)), (losses.size, n))
-    return (scores - (lost.T @ _list_missed(players, by_input * (losses != 0), d)).toarray())[:, :d]
+    (leaves, u), v = inputs.shape[1:], references.shape[2]
+    present_weight, absent_weight = _compute_leaf_weights(most)
+    a, b = (np.bitwise_count(side).sum(axis=0, dtype=int).ravel() for side in (references, inputs))
+    sides = zip(inputs[..., None], references[:, :, None], strict=True)
+    cells = np.flatnonzero(reduce(np.logical_and, ((x & reference) == 0 for x, reference in sides)))
+    pair, column = cells // v, cells // (u * v) * v + cells % v
+    numbers, times = (a[column], b[pair]), times.ravel()[column]
+    ends = np.searchsorted(pair, np.arange(leaves * u + 1))
+    gains = csr_array((present_weight[numbers] * times, column, ends), (leaves * u, leaves * v))
+    losses = np.bincount(pair, absent_weight[numbers] * times, leaves * u).reshape(leaves, u, 1)
+    of_gains, of_losses = (_expand_bits(side, most) for side in (references, inputs))
+    return (gains @ of_gains.reshape(-1, most)).reshape(of_losses.shape) - losses * of_losses
 
 
-def _list_missed(players: np.ndarray, misses: np.ndarray, d: int) -> "csr_array":
-    """Return which players the bits of `find_misses` are, (leaves * n, d + 1), constant inputs in the last column."""
-    from scipy.sparse import csr_array
-
+def _expand_bits(misses: np.ndarray, most: int) -> np.ndarray:
+    """Return the first `most` bits of `find_misses`, (leaves, n, most), as numbers."""
     packed = np.ascontiguousarray(np.moveaxis(misses, 0, 2)).view(np.uint8)
-    bits = np.unpackbits(packed, axis=2, count=players.shape[1], bitorder="little").view(bool)
-    missed = np.extract(bits, np.broadcast_to((players % (d + 1))[:, None], bits.shape))
-    ends = np.append(0, np.bitwise_count(misses).sum(axis=0, dtype=np.int32).cumsum())
-    return csr_array((np.ones(len(missed)), missed, ends), (len(ends) - 1, d + 1))
+    return np.unpackbits(packed, axis=2, count=most, bitorder="little").astype(np.float64)
 
 
+@cache
 def _compute_leaf_weights(largest: int) -> tuple[np.ndarray, np.ndarray]:
     """Return absolute Shapley values (largest + 1, largest + 1) of the game that is 1 if a features are present and b
     absent: (a-1)! b!/(a+b)! of a feature of the former, a! (b-1)!/(a+b)! of one of the latter; 0 if there is none."""
