@@ -239,4 +239,7 @@ def test_names_of_the_package_are_listed_and_the_nearest_is_named():
             getattr(package, wrong)
     with pytest.raises(AttributeError, match=r"'TreeExplainer'; call shapeline.explain"):
         _ = shapeline.TreeExplainer
+    for name in ("plots", "force_plot"):
+        with pytest.raises(AttributeError, match=rf"'{name}'; call explanation.plot\(kind\)"):
+            getattr(shapeline, name)
     assert not hasattr(shapeline, "__wrapped__")

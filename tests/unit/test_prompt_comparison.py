@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shapeline
+from shapeline.api import formatting
 from shapeline.errors import ShapelineError
 from shapeline.generation import estimates
 from tests.unit import games
@@ -165,3 +166,13 @@ def test_scores_without_a_unit_say_so():
     )
     assert "scores without a unit" in repr(found) and found.plot().axes[0].get_xlabel() == "score (no unit)"
     assert "without a unit" not in repr(nats) and nats.plot().axes[0].get_xlabel() == "score (log p(answer), nats)"
+
+
+def test_a_bar_counts_prompts_where_it_is_watched(monkeypatch, capsys):
+    compare(methods=["gp_shapley"])
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(formatting, "is_watched", lambda: True)
+    monkeypatch.setattr(formatting, "MIN_SECONDS", 0)
+    compare(methods=["gp_shapley"])
+    shown = capsys.readouterr().err
+    assert all(re.search(f"{label}: .*/3 ", shown) for label in ("prompts", "gp_shapley", "exact", "measuring random"))

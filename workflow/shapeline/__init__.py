@@ -36,5 +36,7 @@ def __getattr__(name: str):
         from shapeline.errors import nearest
 
         remedy = "; call shapeline.explain(model, inputs, background=rows)" if name.endswith("Explainer") else ""
+        if name == "plots" or name.endswith("_plot"):  # of shap
+            remedy = "; call explanation.plot(kind)"
         remedy = remedy or ("" if name.startswith("_") else f".{nearest(name, __dir__())}")
         raise AttributeError(f"module 'shapeline' has no attribute '{name}'{remedy}") from None

@@ -4,7 +4,7 @@ import contextlib
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -268,6 +268,11 @@ def show_progress(label: str, count: int) -> Iterator[Callable[[int], Callable[[
 
     with tqdm(total=count, desc=label, unit="", delay=MIN_SECONDS, leave=False) as shown:
         yield tell
+
+
+def count_steps(label: str, steps: Sequence) -> Iterable:
+    """Return the steps, with a bar where a terminal or notebook shows it."""
+    return tqdm(steps, label, unit="", delay=MIN_SECONDS, leave=False, disable=not is_watched())
 
 
 def is_watched() -> bool:

@@ -337,7 +337,7 @@ def explain_generation(
     call = _Call(model, tokenizer, *about)
     several = as_list(prompt)
     if several and not isinstance(several[0], Mapping):
-        pairs = _pair_arguments(several, context, target, contrast)
+        pairs = formatting.count_steps("prompts", _pair_arguments(several, context, target, contrast))
         return list(itertools.starmap(functools.partial(_explain, call), pairs))  # no frame of its own for warnings
     return _explain(call, prompt, context, target, contrast)
 

@@ -11,6 +11,7 @@ import pandas as pd
 from shapeline.api import comparison, drawing
 from shapeline.api.choice import AUTO, check_margin, check_method
 from shapeline.api.comparison import CONTROL, PRINTED, Comparison
+from shapeline.api.formatting import count_steps
 from shapeline.api.generation import PromptExplanation, explain_generation, parse_method
 from shapeline.designs.design import check_integer
 from shapeline.errors import ShapelineError, rename_place, reported_extras
@@ -124,7 +125,9 @@ def compare_generation(
     result, notes = _explain_prompts(first, entries, evaluations, repeats, seed)
     least = min(exact_parts, estimates.MAX_EXACT_PARTS)
     shapley = parse({"method": "shapley"})
-    exact = [_estimate(one, shapley, 2 ** len(one), 0) if len(one) <= least else None for one in first]
+    exact = [
+        _estimate(one, shapley, 2 ** len(one), 0) if len(one) <= least else None for one in count_steps("exact", first)
+    ]
     measured = _measure_prompts(result, exact, support, repeats, seed)
     n_missing = sum(one is None for one in exact)
     if n_missing:
@@ -163,7 +166,7 @@ def _explain_prompts(
             settings = [parse_method(name, parameters, evaluations, len(one)) for one in first]
             result[entry] = [
                 _estimate(one, settings[index], evaluations, seed_of(seed, entry, repeat, index))
-                for index, one in enumerate(first)
+                for index, one in enumerate(count_steps(entry, first))
                 for repeat in range(repeats)
             ]
         except ShapelineError as failure:
@@ -182,7 +185,7 @@ def _measure_prompts(found: Found, exact: list, support: list, repeats: int, see
     """Return the measures in long format: method, instance, repeat, statistic, x, value."""
     rows = []
     for entry, explanations in found.items():
-        for number, one in enumerate(explanations):
+        for number, one in enumerate(count_steps(f"measuring {entry}", explanations)):
             index, repeat = divmod(number, repeats)
             for statistic, value in estimates.measure(one, exact[index], support[index], seed_of(seed, index)).items():
                 rows.append((entry, index, repeat, statistic, np.nan, value))
