@@ -71,6 +71,11 @@ def test_incomplete_scores_are_reported_and_not_recommended(operation):
     assert compared.recommended == "integrated_gradients" and alone.recommended is None
 
 
+def test_a_second_entry_of_random_attribution_is_not_recommended():
+    found = shapeline.compare(network("relu"), X, {"again": "random", "occlusion": "occlusion"}, reference="zero")
+    assert found.recommended == "occlusion" and "again is not recommended." in found.notes
+
+
 def test_rounding_and_the_softmax_are_no_missing_rule():
     torch.manual_seed(0)
     parts = [part for _ in range(14) for part in (nn.Linear(8, 8), nn.ReLU())]

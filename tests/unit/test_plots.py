@@ -17,7 +17,7 @@ from shapeline import scores
 from shapeline.errors import ShapelineError
 from shapeline.games import features as feature_kinds
 from shapeline.methods import external
-from shapeline.report import elements, experiment, findings, formatting, tables
+from shapeline.report import criteria, elements, experiment, findings, formatting, tables
 from shapeline.report.colours import PALETTES
 from shapeline.report.elements import HTML
 from shapeline.report.figures import dots, explanations, games, score_maps
@@ -674,6 +674,20 @@ def test_a_missing_recommendation_has_its_reason(table_results):
     assert common.explain_missing_recommendation(numbers).endswith("add the metric error.")
     alone = dataclasses.replace(shown, entries=dict([*shown.entries.items()][:1]))
     assert "the experiment has one; add others, such as random." in common.explain_missing_recommendation(alone)
+    none = dataclasses.replace(shown, entries={"a": {"method": "random"}, "b": {"method": "random"}})
+    assert common.explain_missing_recommendation(none).endswith("add others, such as gp_shapley.")
+
+
+def test_no_entry_of_random_attribution_is_recommended(table_results):
+    values = {"best": -1.0, "second": -4.0, "worst": 0.0, "first": 0.0}
+    rows = [(m, i, 0, "deletion_auc", np.nan, v + 0.1 * i) for m, v in values.items() for i in range(8)]
+    measured = pd.DataFrame(rows, columns=["method", "instance", "repeat", "statistic", "x", "value"])
+    entries = {name: {"method": "random"} for name in ("first", "second")}
+    methods = {"best": {"method": "occlusion"}, "worst": {"method": "saliency"}}
+    shown = dataclasses.replace(table_results, measured={"log_odds": measured}, entries=entries | methods)
+    [answer] = criteria.collect_evidence(shown)
+    assert answer.last.entry == answer.recommend_by_time.entry == "best" and "second" in answer.values
+    assert not criteria.collect_evidence(dataclasses.replace(shown, entries=entries))
 
 
 def test_a_share_of_the_range_to_the_best_method_is_at_most_1(table_results):

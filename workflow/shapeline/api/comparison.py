@@ -202,6 +202,7 @@ def compare(
     table = _tabulate(result, chosen, measured, agreement)
     by, values = _choose_criterion(measured, exact)
     incomplete = [entry for entry, each in result.items() if NO_RULE in each.warning]
+    incomplete += [entry for entry in result if chosen[entry][0] == CONTROL != entry]
     notes += [f"{entry} is not recommended." for entry in incomplete]
     candidates = None if values is None else values.drop(columns=incomplete, errors="ignore")
     nothing = candidates is None or not set(candidates) - {CONTROL}

@@ -62,7 +62,8 @@ class Evidence:
     A gradient counts as three evaluations. also: further candidates, methods at smaller budgets and the `truth` of
     errors; absent: methods with too few instances; random: the end of the margin's range; available: number of test
     instances, minus explained ones without values of all methods; incomplete: methods whose scores do not add up and
-    which are never recommended; fixed: methods without a budget.
+    which are never recommended; fixed: methods without a budget; copies: further entries
+    of random attribution.
     """
 
     criterion: Criterion
@@ -80,11 +81,12 @@ class Evidence:
     incomplete: frozenset[str] = frozenset()
     gradient_cost: float = GRADIENT_EVALUATIONS
     fixed: frozenset[str] = frozenset()
+    copies: frozenset[str] = frozenset()
 
     @functools.cached_property
     def candidates(self) -> pd.DataFrame:
         """Values (instances, names) of all candidates for a recommendation."""
-        return self.values.join(self.also).drop(columns=list(self.incomplete), errors="ignore")
+        return self.values.join(self.also).drop(columns=[*self.incomplete, *self.copies], errors="ignore")
 
     @functools.cached_property
     def _recommendations(self) -> dict[tuple, Recommendation]:
@@ -200,9 +202,9 @@ def collect_evidence(results: Results) -> list[Evidence]:
         also, spent, truth = _add_reference_points(criterion, measured, results)
         values = paired.pivot_by_method(pd.concat([measured, *also]), criterion.statistic)
         shared = [entry for entry in values if entry in entries]
-        if len(shared) < 2 or len(values) < MIN_INSTANCES:
-            continue
         random = [entry for entry in shared if results.entries[entry]["method"] == "random"]
+        if len(shared) - len(random[1:]) < 2 or len(values) < MIN_INSTANCES:
+            continue
         answers.append(
             Evidence(
                 criterion,
@@ -220,6 +222,7 @@ def collect_evidence(results: Results) -> list[Evidence]:
                 frozenset(entry for entry, frame in results.scores.items() if (frame["warning"] == NO_RULE).any()),
                 experiment.count_gradient_cost(results),
                 frozenset(experiment.list_fixed_methods(results)),
+                frozenset(random[1:]),
             )
         )
     return answers

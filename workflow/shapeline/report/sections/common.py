@@ -95,6 +95,8 @@ def explain_missing_recommendation(results: Results) -> str:
         return f"No recommendation: it needs at least {number(MIN_INSTANCES)} instances, and {explained}."
     if not results.model_card:
         return "No recommendation: without a model or exact values no metric ranks the methods."
+    if all(settings["method"] == "random" for settings in results.entries.values()):
+        return "No recommendation: it compares methods with random attribution; add others, such as gp_shapley."
     if len(results.entries) < 2:
         return "No recommendation: it compares methods, and the experiment has one; add others, such as random."
     metric = "error" if results.dataset_card.get("task") == "regression" else "log_odds"
