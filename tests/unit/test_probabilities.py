@@ -64,3 +64,29 @@ def test_in_a_job_no_row_has_the_status_ok():
     settings, reference = {"method": "shapley"}, Reference(np.zeros((1, 3), np.float32))
     with pytest.raises(ShapelineError, match=r"its outputs sum to 0\.7"):
         shortcuts.attribute(wrapped, ROWS, np.zeros(6, int), settings, own, reference, "probability")
+
+
+def test_a_label_that_is_not_the_most_probable_class_is_reported(caplog):
+    class Threshold:
+        classes_ = np.array(["no", "yes"])
+
+        def predict_proba(self, rows):
+            return np.column_stack([1 - rows.mean(axis=1), rows.mean(axis=1)])
+
+        def predict(self, rows):
+            return self.classes_[(rows.mean(axis=1) > 0.1).astype(int)]
+
+    rows = np.array([[0.8, 0.9], [0.2, 0.3], [0.0, 0.1]])
+    found = shapeline.explain(Threshold(), rows, reference="zero")
+    assert found.target_names == ["yes", "no", "no"]
+    said = (
+        "predicts 'yes' for input 1 (from 0; 1 in all), and class 'no', which is explained, is more probable; for the"
+    )
+    assert said in caplog.text
+    caplog.clear()
+    assert (
+        shapeline.explain(Threshold(), rows, reference="zero", target=Threshold().predict(rows)).target_names[1]
+        == "yes"
+    )
+    shapeline.explain(Threshold(), rows[::2], reference="zero")
+    assert not caplog.text

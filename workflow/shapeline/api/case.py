@@ -15,7 +15,14 @@ from shapeline.api.choice import check_fixed_cost, parse_stopping_rule, resolve_
 from shapeline.api.explanation import Explanation, Metadata
 from shapeline.api.formatting import show_progress
 from shapeline.api.inputs import Inputs
-from shapeline.api.targets import choose_targets, name_classes, query_outputs, report_labels, report_rounding
+from shapeline.api.targets import (
+    choose_targets,
+    name_classes,
+    query_outputs,
+    report_labels,
+    report_other_labels,
+    report_rounding,
+)
 from shapeline.api.texts import ABSENT, describe_removal, read_text_model
 from shapeline.attribution.explanation import OPTIONAL
 from shapeline.attribution.explanation import Explanation as Record
@@ -212,6 +219,8 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     wanted.check_order(inputs)
     classes = name_classes(model if cutter is None else model.module, wanted.class_names, classifier, given.inputs)
     targets, positions = choose_targets(classifier, predictions, wanted.target, classes, wanted.y)
+    if wanted.target is None:
+        report_other_labels(model, classifier, given.inputs, targets, classes.labels)
     given, baseline, described = settle_mean(classifier, given, baseline, described)
     with rename_place("reference", "explain: reference"):
         classifier, rounded_baseline = fit_reference(classifier, given.inputs, baseline)

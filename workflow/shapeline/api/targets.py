@@ -187,6 +187,30 @@ def report_labels(classifier: Classifier, inputs: np.ndarray, predictions: np.nd
         )
 
 
+def report_other_labels(
+    model: object, classifier: Classifier, inputs: np.ndarray, targets: np.ndarray, labels: Sequence[str]
+) -> None:
+    """Warn if an estimator predicts other labels than its most probable classes (targets), as by a threshold."""
+    if classifier.framework != "function" or not labels or not hasattr(model, "predict_proba"):
+        return
+    try:
+        rows = inputs.copy()
+        answers = np.asarray(
+            model.predict(classifier.module.take(rows) if hasattr(classifier.module, "take") else rows)
+        )
+        predicted = [class_name(answer) for answer in answers.reshape(len(targets)).tolist()]
+    except Exception:  # noqa: BLE001 (it is not needed, and a user's model may raise any exception)
+        return
+    probable = [labels[target] for target in targets]
+    other = [i for i, (one, most) in enumerate(zip(predicted, probable, strict=True)) if one in labels and one != most]
+    if other:
+        log.warning(
+            "explain: model '%s' predicts '%s' for input %d (from 0; %d in all), and class '%s', which is explained, "
+            "is more probable; for the predicted labels give target=model.predict(inputs)",
+            *(classifier.architecture, predicted[other[0]], other[0], len(other), probable[other[0]]),
+        )
+
+
 def report_rounding(classifier: Classifier, predictions: np.ndarray) -> None:
     """Warn if a function's predictions of inputs and baseline (n, 1) differ in their last digits alone."""
     if classifier.framework == "function" and (rounding := describe_rounding(predictions)):
