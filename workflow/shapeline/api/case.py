@@ -219,8 +219,7 @@ def build_case(model: object, inputs: object, wanted: CallOptions) -> Case:
     wanted.check_order(inputs)
     classes = name_classes(model if cutter is None else model.module, wanted.class_names, classifier, given.inputs)
     targets, positions = choose_targets(classifier, predictions, wanted.target, classes, wanted.y)
-    if wanted.target is None:
-        report_other_labels(model, classifier, given.inputs, targets, classes.labels)
+    report_other_labels(model, classifier, given.inputs, targets, classes.labels if wanted.target is None else ())
     given, baseline, described = settle_mean(classifier, given, baseline, described)
     with rename_place("reference", "explain: reference"):
         classifier, rounded_baseline = fit_reference(classifier, given.inputs, baseline)
