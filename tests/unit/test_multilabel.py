@@ -223,9 +223,8 @@ def test_a_network_that_comes_trained_is_measured_label_by_label(trained, prepar
     found = architectures.measure_card(storage.load(path), loading.load(prepared))
     for name in ("test_accuracy", "test_accuracy_by_label", "test_exact_match"):
         assert found[name] == pytest.approx(card[name])
-    other = architectures.for_dataset(
-        {"architecture": "digits_cnn", "sizes": {"classes": 3}}, card | loading.load(prepared).card
-    )
+    data = loading.load(prepared).card
+    other = architectures.for_dataset({"architecture": "digits_cnn"}, card | data | {"classes": ["a", "b", "c"]})
     with pytest.raises(ShapelineError, match="give one logit a label"):
         architectures.measure_card(other, loading.load(prepared))
 
@@ -245,7 +244,9 @@ def test_the_loss_is_the_binary_cross_entropy_of_each_label():
 
 def test_a_model_of_other_outputs_or_framework_is_refused(prepared):
     data = loading.load(prepared)
-    model = architectures.for_dataset({"architecture": "mnist_cnn", "sizes": {"classes": 3}}, data.card)
+    with pytest.raises(ShapelineError, match=r"sizes.classes is 3 and dataset .* has 2; remove the key"):
+        architectures.for_dataset({"architecture": "mnist_cnn", "sizes": {"classes": 3}}, data.card)
+    model = architectures.for_dataset({"architecture": "mnist_cnn"}, data.card | {"classes": ["a", "b", "c"]})
     with pytest.raises(ShapelineError, match=r"gives 3 output.s. and the dataset has 2 labels; give one logit a label"):
         training.fit(model, data, {"epochs": 1})
     for settings in ({"architecture": "mnist_cnn", "framework": "tensorflow"}, {"source": "model.keras"}):
