@@ -210,12 +210,19 @@ def test_the_page_has_twenty_messages():
         *[("KernelExplainer", "kernel_shap"), ("KernelSHAP", "kernel_shap"), ("shap", "kernel_shap"), ("LIME", "lime")],
         *[("TreeExplainer", "tree_shap"), ("exact", "shapley"), ("permutation", "sample_shapley")],
         *[("IntegratedGradients", "integrated_gradients"), ("ig", "integrated_gradients"), ("GradCAM", "grad_cam")],
+        *[("SVARM", "stratified_svarm"), ("Owen", "owen_sampling")],
         *[("GradientShap", "expected_gradients"), ("FeatureAblation", "occlusion"), ("kernl_shap", "kernel_shap")],
     ],
 )
 def test_names_of_shap_and_captum_lead_to_ours(given, meant):
     assert nearest(given, METHODS) == f" Did you mean '{meant}'?"
     assert nearest(given, []) == " Allowed: none."
+
+
+@pytest.mark.parametrize("name", ["target_error", "tolerance", "stop"])
+def test_names_of_an_error_target_lead_to_the_budget(name):
+    with pytest.raises(ShapelineError, match=f"no parameter '{name}'. Did you mean 'budget'?"):
+        shapeline.shapley_values(lambda masks: masks.sum(axis=1), 12, **{name: 0.1})
 
 
 def test_names_of_elsewhere_lead_to_methods():
