@@ -144,6 +144,14 @@ def test_many_columns_in_a_moment():
         np.testing.assert_allclose(found.scores, explainer.shap_values(wide[:10]), atol=1e-5)
 
 
+def test_a_tree_of_one_column():
+    """A leaf of scikit-learn splits by column -2, which one column does not have."""
+    model = tree.DecisionTreeRegressor(max_depth=3).fit(X[:, :1], TARGET)
+    found = shapeline.explain(model, X[:5, :1], "tree_shap", background=X[50:53, :1])
+    expected = model.predict(X[:5, :1]) - model.predict(X[50:53, :1]).mean()
+    np.testing.assert_allclose(found.scores[:, 0], expected, atol=1e-6)
+
+
 def fill(rows):
     """Copy another column where a cell is low: columns of some rows only are mixed."""
     return np.c_[np.where(rows[:, 0] < rows[:, 1] - 1, rows[:, 1], rows[:, 0]), rows[:, 1:]]

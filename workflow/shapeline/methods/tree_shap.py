@@ -136,6 +136,8 @@ def _xgboost(model: Any) -> Iterator[Nodes]:
         left = np.array(tree["left_children"])
         if any(tree["split_type"]):
             raise refuse_categories(model)
+        if tree["tree_param"]["size_leaf_vector"] > "1":
+            raise reject(f"tree_shap: {type(model).__name__} has trees of several outputs; {ALTERNATIVES}")
         inner, number = left >= 0, np.array(tree["split_conditions"], np.float32)
         feature = np.where(inner, tree["split_indices"], 0)
         # x < t in single precision is x <= the number before t.
@@ -160,8 +162,9 @@ def _lightgbm(model: Any) -> Iterator[Nodes]:
         return node["split_feature"], threshold, to_left, node["left_child"], node["right_child"]
 
     groups = dump["num_tree_per_iteration"]
+    share = groups / len(dump["tree_info"]) if dump["average_output"] else 1  # of boosting_type="rf"
     for tree in dump["tree_info"]:
-        *split, value = _flatten(tree["tree_structure"], read, lambda node: node["leaf_value"])
+        *split, value = _flatten(tree["tree_structure"], read, lambda node: share * node["leaf_value"])
         yield *split, _place(value[:, 0], tree["tree_index"] % groups, groups)
 
 
@@ -291,7 +294,7 @@ def find_misses(tree: Tree, owners: np.ndarray, rows: np.ndarray) -> tuple[np.nd
     integers (words, leaves, n), and whether inputs that are always present keep it from the leaf, (leaves, n)."""
     cells = rows.T[np.maximum(tree.feature, 0)]
     left = np.where(np.isnan(cells), tree.missing_left[:, None], cells <= tree.threshold[:, None])
-    owner, levels = owners[tree.feature], _list_levels(tree)
+    owner, levels = owners[np.maximum(tree.feature, 0)], _list_levels(tree)
     most = min(len(levels), len(np.unique(owner[tree.left >= 0])))
     kind = np.min_scalar_type(2 ** min(most, 64) - 1)
     players, number = np.full((len(owner), most), NOBODY, np.int32), np.zeros(len(owner), int)
