@@ -427,7 +427,7 @@ def test_grids_and_chains():
 
 @pytest.mark.parametrize("kind", ["column", "group"])
 def test_tables_have_no_graph(kind):
-    assert "graph: chain or graph: complete" in failure(features.build_graph, features.build(kind, TABLE))
+    assert "set graph to 'chain' or 'complete'" in failure(features.build_graph, features.build(kind, TABLE))
 
 
 def test_superpixels_are_joined_where_they_touch(caplog):

@@ -104,7 +104,7 @@ def seed_by(seed: int, random_state: int | None, where: str = "explain") -> int:
 
 def check_method(method: object, where: str, others: Iterable[str] = ()) -> None:
     """Raise ShapelineError for what is not the name of a method; others: further names of methods."""
-    if not isinstance(method, str) or method not in {*METHODS, *others}:
+    if not isinstance(method, str) or (method not in METHODS and method not in others):  # METHODS has files' functions
         hint = nearest(method, [*METHODS, *others])
         if method == AUTO:
             hint = " It is the choice of explain; give a method, such as 'gp_shapley', or 'shapley' for exact values."
