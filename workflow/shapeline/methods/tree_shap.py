@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shapeline.datasets.loading import Dataset
 
 ALTERNATIVES = "use gp_shapley or kernel_shap"
-MAX_CELLS = 1 << 20  # rows times nodes of a tree in memory at a time
+MAX_CELLS = 1 << 23  # rows times nodes of a tree in memory at a time
 MAX_NODES = 4096  # of small trees together
 MAX_ROWS = 2048  # whose patterns are combined
 MAX_PAIRS = 1 << 18  # instances times reference rows times leaves, which fit in the processor's cache
