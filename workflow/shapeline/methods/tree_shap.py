@@ -282,10 +282,11 @@ def compute_shapley(
     value, step = tree.value[tree.left < 0], np.clip(MAX_CELLS // len(tree.left), 1, MAX_ROWS)
     for start in range(0, len(baseline), step):
         players, by_baseline, _ = find_misses(tree, owners, baseline[start : start + step])
+        references, _, times = list_patterns(by_baseline)
         for first in range(0, len(inputs), step):
             part = slice(first, first + step)
             _, by_input, lost = find_misses(tree, owners, inputs[part])
-            scores[part] += _sum_leaves(players, by_input, by_baseline, value[:, outputs[part]] * ~lost, d)
+            scores[part] += _sum_leaves(players, by_input, references, times, value[:, outputs[part]] * ~lost, d)
     return scores / len(baseline)
 
 
@@ -322,12 +323,13 @@ def _list_levels(tree: Tree) -> list[np.ndarray]:
 
 
 def _sum_leaves(
-    players: np.ndarray, by_input: np.ndarray, by_baseline: np.ndarray, value: np.ndarray, d: int
+    players: np.ndarray, by_input: np.ndarray, references: np.ndarray, times: np.ndarray, value: np.ndarray, d: int
 ) -> np.ndarray:
-    """Return Shapley values (n, d) of the games of leaves, summed over leaves and baseline rows; value: (leaves, n)."""
+    """Return Shapley values (n, d) of the games of leaves, summed over leaves and the `list_patterns` of baseline rows,
+    each counted `times`; value: (leaves, n)."""
     from scipy.sparse import csr_array
 
-    (inputs, place, _), (references, _, times) = list_patterns(by_input), list_patterns(by_baseline)
+    inputs, place, _ = list_patterns(by_input)
     (leaves, most), numbers = players.shape, (place.max(axis=1) + 1, (times > 0).sum(axis=1))
     scores, step = np.zeros((d + 1, value.shape[1])), max(1, MAX_PAIRS // (inputs.shape[2] * references.shape[2]))
     for part in np.split(np.argsort(numbers[0] * numbers[1]), range(step, leaves, step)):
