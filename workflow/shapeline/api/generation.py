@@ -106,8 +106,8 @@ class PromptExplanation(estimates.Estimate):
         return LEVEL * self.standard_error
 
     @property
-    def drawn_half_widths(self) -> np.ndarray | None:
-        """Half-widths to draw; None of exact values too."""
+    def shown_half_widths(self) -> np.ndarray | None:
+        """Half-widths in figures; None of exact values too."""
         return None if self.half_widths is None or not self.half_widths.any() else self.half_widths
 
     def top(self, count: int = 3) -> list[str]:
@@ -132,7 +132,7 @@ class PromptExplanation(estimates.Estimate):
         kind = ("tokens" if self.scores.ndim == 2 else "bars") if kind is None else kind
         if kind not in KINDS:
             raise ShapelineError(f"plot: unknown kind '{kind}'.{nearest(kind, KINDS)}")
-        names, half = [_shorten(part) for part in self.parts], self.drawn_half_widths
+        names, half = [_shorten(part) for part in self.parts], self.shown_half_widths
         if kind == "tokens":
             return drawing.add_png(games.heat_map(names, self.answer_tokens, self._list_token_scores()))
         if kind == "text":

@@ -39,11 +39,11 @@ MIN_WORDS = 5  # common to several texts, from which a plot leaves out the other
 MAX_IMAGES, MAX_TEXTS = 8, 20  # in one figure
 MAX_BYTES = 2_000_000  # of the scores in a page
 MAX_INSTANCES = 2_000  # in a page
-# What positive scores support, by the value of a coalition; of other values the class.
 GAME_WORDS = {
     **{"instance": "output", "feature": "player"},
     **{"value of the input": "value of all players", "base value": "value of no players"},
 }
+# What positive scores support, by the value of a coalition; of other values the class.
 POSITIVE = {"prediction": "a larger prediction", formatting.GAME: "a larger value"}
 
 
@@ -290,7 +290,7 @@ def explore_prompt(explanation, unit: str, fallback: str = "", links: bool = Tru
         columns += list(explanation.tokens.T)
         names += [f"token {place}: {token}" for place, token in enumerate(explanation.answer_tokens, 1)]
     listed = [_describe_answer("answer", explanation), *(Instance(name, names=explanation.parts) for name in names[1:])]
-    half = explanation.drawn_half_widths
+    half = explanation.shown_half_widths
     entry = Entry(
         name=explanation.method,
         scores=columns,
@@ -309,7 +309,7 @@ def explore_prompts(found: Mapping, recommended: str | None, unit: str, unitless
         Entry(
             name=name,
             scores=[one.totals for one in each],
-            half=[one.half_widths for one in each] if any(one.drawn_half_widths is not None for one in each) else None,
+            half=[one.half_widths for one in each] if any(one.shown_half_widths is not None for one in each) else None,
             note=f"{sum(one.evaluations for one in each) / len(each):,.6g} evaluations per prompt",
             unit="no unit" if each[0].method in unitless else "",
         )

@@ -194,10 +194,7 @@ def report_other_labels(
     if classifier.framework != "function" or not labels or not hasattr(model, "predict_proba"):
         return
     try:
-        rows = inputs.copy()
-        answers = np.asarray(
-            model.predict(classifier.module.take(rows) if hasattr(classifier.module, "take") else rows)
-        )
+        answers = np.asarray(model.predict(getattr(classifier.module, "take", np.asarray)(inputs.copy())))
         predicted = [class_name(answer) for answer in answers.reshape(len(targets)).tolist()]
     except Exception:  # noqa: BLE001 (it is not needed, and a user's model may raise any exception)
         return

@@ -280,46 +280,51 @@ def compute_shapley(
     if not (tree.left >= 0).any():
         return scores
     value, step = tree.value[tree.left < 0], np.clip(MAX_CELLS // len(tree.left), 1, MAX_ROWS)
+    levels, place, players = list_players(tree, owners)
     for start in range(0, len(baseline), step):
-        players, by_baseline, _ = find_misses(tree, owners, baseline[start : start + step])
+        by_baseline, _ = find_misses(tree, owners, levels, place, baseline[start : start + step])
         references, _, times = list_patterns(by_baseline)
         for first in range(0, len(inputs), step):
             part = slice(first, first + step)
-            _, by_input, lost = find_misses(tree, owners, inputs[part])
+            by_input, lost = find_misses(tree, owners, levels, place, inputs[part])
             scores[part] += _sum_leaves(players, by_input, references, times, value[:, outputs[part]] * ~lost, d)
     return scores / len(baseline)
 
 
-def find_misses(tree: Tree, owners: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the players on the path to each leaf, (leaves, p), those whose conditions a row (n, k) misses, as bits of
-    integers (words, leaves, n), and whether inputs that are always present keep it from the leaf, (leaves, n)."""
-    cells = rows.T[np.maximum(tree.feature, 0)]
-    left = np.where(np.isnan(cells), tree.missing_left[:, None], cells <= tree.threshold[:, None])
-    owner, levels = owners[np.maximum(tree.feature, 0)], _list_levels(tree)
-    most = min(len(levels), len(np.unique(owner[tree.left >= 0])))
-    kind = np.min_scalar_type(2 ** min(most, 64) - 1)
-    players, number = np.full((len(owner), most), NOBODY, np.int32), np.zeros(len(owner), int)
-    misses, lost = np.zeros((-(-most // 64), *left.shape), kind), np.zeros(left.shape, bool)
-    for nodes in levels:
-        known = players[nodes] == owner[nodes, None]
-        place = np.where(known.any(axis=1), known.argmax(axis=1), number[nodes])
-        bit = np.left_shift(kind.type(1), (place % 64).astype(kind))[:, None]
-        removable = (owner[nodes] >= 0)[:, None]
-        for child, fails in ((tree.left[nodes], ~left[nodes]), (tree.right[nodes], left[nodes])):
-            players[child], misses[:, child] = players[nodes], misses[:, nodes]
-            players[child, place], number[child] = owner[nodes], np.maximum(number[nodes], place + 1)
-            lost[child] = lost[nodes] | (fails & ~removable)
-            misses[place // 64, child] |= bit * (fails & removable)
-    return players[tree.left < 0], misses[:, tree.left < 0], lost[tree.left < 0]
-
-
-def _list_levels(tree: Tree) -> list[np.ndarray]:
-    """Return the inner nodes of each level, the roots first."""
-    levels, level = [], np.setdiff1d(np.arange(len(tree.left)), [tree.left, tree.right])
+def list_players(tree: Tree, owners: np.ndarray) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Return the inner nodes by level, the roots first, the place of each node's player on its path, (nodes,), and the
+    players on the path to each leaf, (leaves, p)."""
+    owner = owners[np.maximum(tree.feature, 0)]
+    levels, level = [], np.setdiff1d(np.arange(len(owner)), [tree.left, tree.right])
     while len(inner := level[tree.left[level] >= 0]):
         levels.append(inner)
         level = np.concatenate([tree.left[inner], tree.right[inner]])
-    return levels
+    most = min(len(levels), len(np.unique(owner[tree.left >= 0])))
+    players, number, place = np.full((len(owner), most), NOBODY, np.int32), *np.zeros((2, len(owner)), int)
+    for nodes in levels:
+        known = players[nodes] == owner[nodes, None]
+        place[nodes] = np.where(known.any(axis=1), known.argmax(axis=1), number[nodes])
+        children = np.stack([tree.left[nodes], tree.right[nodes]])
+        players[children], number[children] = players[nodes], np.maximum(number[nodes], place[nodes] + 1)
+        players[children, place[nodes]] = owner[nodes]
+    return levels, place, players[tree.left < 0, : place.max() + 1]
+
+
+def find_misses(tree: Tree, owners: np.ndarray, levels: list[np.ndarray], place: np.ndarray, rows: np.ndarray) -> tuple:
+    """Return the players whose conditions on the path to a leaf a row (n, k) misses, as bits of integers (words,
+    leaves, n), and whether inputs that are always present keep it from the leaf, (leaves, n); see `list_players`."""
+    feature = np.maximum(tree.feature, 0)
+    cells, removable = rows.T[feature], (owners[feature] >= 0)[:, None]
+    left = np.where(np.isnan(cells), tree.missing_left[:, None], cells <= tree.threshold[:, None])
+    kind = np.min_scalar_type(2 ** min(int(place.max()) + 1, 64) - 1)
+    misses, lost = np.zeros((place.max() // 64 + 1, *left.shape), kind), np.zeros(left.shape, bool)
+    bit = np.left_shift(kind.type(1), (place % 64).astype(kind))[:, None]
+    for nodes in levels:
+        for child, fails in ((tree.left[nodes], ~left[nodes]), (tree.right[nodes], left[nodes])):
+            lost[child] = lost[nodes] | (fails & ~removable[nodes])
+            misses[:, child] = misses[:, nodes]
+            misses[place[nodes] // 64, child] |= bit[nodes] * (fails & removable[nodes])
+    return misses[:, tree.left < 0], lost[tree.left < 0]
 
 
 def _sum_leaves(
@@ -343,8 +348,8 @@ def _sum_leaves(
 
 
 def list_patterns(misses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the distinct patterns of each leaf in misses (words, leaves, n), (words, leaves, u), the number of that of
-    each row, (leaves, n), and of the rows of each, (leaves, u): 0 for the repetitions of the last that fill up."""
+    """Return per leaf the distinct patterns in misses (words, leaves, n), (words, leaves, u), which one a row has,
+    (leaves, n), and how many rows have it, (leaves, u): none have the repetitions of the last that fill up."""
     order = np.lexsort(misses, axis=-1)
     ordered = np.take_along_axis(misses, order[None], axis=2)
     rank = np.zeros(order.shape, int)
@@ -358,7 +363,7 @@ def list_patterns(misses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def _combine_patterns(inputs: np.ndarray, references: np.ndarray, times: np.ndarray, most: int) -> np.ndarray:
-    """Return the Shapley values (leaves, u, most) of each leaf's players for the patterns of inputs (words, leaves, u),
+    """Return per leaf the Shapley values of its players, (leaves, u, most), by patterns of inputs (words, leaves, u),
     summed over those of baseline rows (words, leaves, v), each counted `times` (leaves, v).
 
     A leaf is reachable if no player misses it in both rows; a and b then are the players that one of the rows misses.

@@ -62,8 +62,7 @@ class Evidence:
     A gradient counts as three evaluations. also: further candidates, methods at smaller budgets and the `truth` of
     errors; absent: methods with too few instances; random: the end of the margin's range; available: number of test
     instances, minus explained ones without values of all methods; incomplete: methods whose scores do not add up and
-    which are never recommended; fixed: methods without a budget; copies: further entries
-    of random attribution.
+    which are never recommended; fixed: methods without a budget; copies: further entries of random attribution.
     """
 
     criterion: Criterion

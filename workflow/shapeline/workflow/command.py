@@ -131,9 +131,8 @@ def _build_parser() -> argparse.ArgumentParser:
 
     def add(action: str, execute: Callable, text: str) -> argparse.ArgumentParser:
         described = f"{text[0].upper()}{text[1:]}."
-        added = actions.add_parser(
-            action, help=text, description=described, allow_abbrev=False
-        )  # --config is Snakemake's
+        # Without abbreviations, because --config is Snakemake's.
+        added = actions.add_parser(action, help=text, description=described, allow_abbrev=False)
         added.set_defaults(execute=execute)
         return added
 
